@@ -1,0 +1,1 @@
+"""The whole stack against real parts: vLLM, nginx, official clients."""

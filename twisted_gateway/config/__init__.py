@@ -1,0 +1,1 @@
+"""The configuration: one YAML file, parsed once into frozen values."""

@@ -1,0 +1,1 @@
+"""Simulated engines on loopback, for trying the gateway with nothing else installed."""

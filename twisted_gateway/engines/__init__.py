@@ -1,0 +1,1 @@
+"""What each kind of engine publishes, and the observer that reads it."""

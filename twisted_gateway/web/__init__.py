@@ -1,0 +1,1 @@
+"""HTTP: the site, the LLM request path, the operations endpoints."""
