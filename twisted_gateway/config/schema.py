@@ -22,6 +22,16 @@ class EngineKind(Enum):
     OLLAMA = "ollama"
     NONE = "none"
 
+    @property
+    def publishes_gauges(self) -> bool:
+        """Whether there is anything to poll."""
+        return self not in (EngineKind.OLLAMA, EngineKind.NONE)
+
+    @property
+    def publishes_running(self) -> bool:
+        """Whether `maxInflight: auto` can be learned: running and waiting are both published."""
+        return self.publishes_gauges and self is not EngineKind.TEI
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
@@ -45,6 +55,10 @@ class Timeouts:
     client_stall_seconds: float = 60.0
 
 
+DEFAULT_PATHS: Mapping[str, str] = MappingProxyType({"/v1/rerank": "/rerank"})
+"""Where requests go whose path the engines do not all know; a model's `paths` come first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """One name that clients may put in `model`, and where its requests go.
@@ -55,7 +69,7 @@ class Model:
         gated: whether admission applies (an S is configured, or learned from the gauges).
         upstream_model: what the engine is to read as `model`; None: the client's value, or the
             model's own name when the client used an alias.
-        paths: request path -> upstream path.
+        paths: request path -> upstream path, the default for `/v1/rerank` among them.
         policy: the `admission` keys; also carries `keep_alive_seconds` for ungated models.
     """
 
@@ -69,7 +83,7 @@ class Model:
     api_key: Secret | None = None
     max_body_bytes: int = 1_048_576
     timeouts: Timeouts = Timeouts()
-    paths: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    paths: Mapping[str, str] = field(default_factory=lambda: DEFAULT_PATHS)
     policy: Policy = Policy()
 
 

@@ -1,0 +1,62 @@
+"""Look at an installed wheel from an empty directory: `python tests/smoke.py`.
+
+Everything the checkout holds must have been packaged, and twistd must know the plugin.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def modules() -> list[str]:
+    """The dotted names of all modules that the checkout holds."""
+    paths = (ROOT / "twisted_gateway").rglob("*.py")
+    parts = [path.relative_to(ROOT).with_suffix("").parts for path in sorted(paths)]
+    return [".".join(part[:-1] if part[-1] == "__init__" else part) for part in parts]
+
+
+def missing() -> list[str]:
+    """The modules that are not installed, or would be taken from the checkout."""
+    checkout = ROOT / "twisted_gateway"
+    specs = {name: importlib.util.find_spec(name) for name in modules()}
+    origins = {name: spec.origin if spec else None for name, spec in specs.items()}
+    return [
+        name
+        for name, origin in origins.items()
+        if origin is None or Path(origin).is_relative_to(checkout)
+    ]
+
+
+def twistd(*arguments: str, where: str) -> str:
+    """What twistd prints when it is run from `where`."""
+    command = [sys.executable, "-m", "twisted", *arguments]
+    program = Path(sys.executable).with_name("twistd")
+    if program.exists():
+        command = [str(program), *arguments]
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        sys.exit(f"twistd {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def main() -> None:
+    """Check, and exit non-zero with a sentence where something is wrong."""
+    absent = missing()
+    if absent:
+        sys.exit(f"not in the wheel (setup.cfg names packages one by one): {', '.join(absent)}")
+    with tempfile.TemporaryDirectory() as empty:
+        if "llm-gateway" not in twistd("--help", where=empty):
+            sys.exit("twistd --help does not list llm-gateway")
+        if "--config" not in twistd("llm-gateway", "--help", where=empty):
+            sys.exit("twistd llm-gateway --help does not name --config")
+    print(f"{len(modules())} modules installed; twistd lists llm-gateway")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""The spans of a request, in an exporter that keeps them in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from unittest import mock
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.web.http_headers import Headers
+
+from tests.support import TestCase
+from tests.telemetry.test_tracing import PARENT, SPAN, TRACE, headers
+from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.telemetry.export import make_provider
+from twisted_gateway.telemetry.spans import SpanTracing
+from twisted_gateway.telemetry.tracing import RequestTrace
+
+
+class SpansTestCase(TestCase):
+    """Tracing into memory."""
+
+    sampler = "parentbased_always_on"
+    sampler_argument = ""
+
+    def setUp(self) -> None:
+        super().setUp()
+        environment = mock.patch.dict(
+            os.environ,
+            OTEL_TRACES_SAMPLER=self.sampler,
+            OTEL_TRACES_SAMPLER_ARG=self.sampler_argument,
+        )
+        environment.start()
+        self.addCleanup(environment.stop)
+        self.exporter = InMemorySpanExporter()
+        provider = make_provider([SimpleSpanProcessor(self.exporter)])
+        self.threads: list[Callable[[], None]] = []
+        self.stopped: list[str] = []
+        self.tracing = SpanTracing(
+            provider.get_tracer("tests"),
+            lambda: self.stopped.append("stopped"),
+            self.clock,
+            lambda call: call(),
+            self.threads.append,
+        )
+
+    def request(self, incoming: Headers | None = None, trusted: bool = False) -> RequestTrace:
+        trace = self.tracing.request(incoming or Headers(), trusted)
+        trace.describe(method="POST", route="/v1/chat/completions")
+        trace.describe(model="reasoning", stream=True)
+        return trace
+
+    def spans(self) -> dict[str, ReadableSpan]:
+        return {span.name: span for span in self.exporter.get_finished_spans()}
+
+
+class TreeTests(SpansTestCase):
+    """Which spans there are, and how they hang together."""
+
+    def test_a_request_that_parked(self) -> None:
+        """A server span, the time parked and the call to the engine below it."""
+        trace = self.request()
+        with trace.park():
+            pass
+        with trace.upstream("http://key@engine.example:8000/base") as attempt:
+            attempt.status(200)
+        trace.used(response_model="Qwen", input_tokens=10, output_tokens=20)
+        trace.event("first_token", seconds=0.5)
+        trace.end(Outcome.OK, 200)
+        spans = self.spans()
+        server = spans["POST /v1/chat/completions"]
+        self.assertEqual(server.kind, SpanKind.SERVER)
+        self.assertIsNone(server.parent)
+        self.assertEqual(
+            dict(server.attributes or {}),
+            {
+                "http.request.method": "POST",
+                "http.route": "/v1/chat/completions",
+                "http.response.status_code": 200,
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": "reasoning",
+                "gen_ai.request.stream": True,
+                "gen_ai.response.model": "Qwen",
+                "gen_ai.usage.input_tokens": 10,
+                "gen_ai.usage.output_tokens": 20,
+                "gateway.outcome": "ok",
+            },
+        )
+        self.assertEqual([event.name for event in server.events], ["first_token"])
+        client = spans["chat reasoning"]
+        self.assertEqual(client.kind, SpanKind.CLIENT)
+        self.assertEqual(
+            dict(client.attributes or {}),
+            {
+                "http.request.method": "POST",
+                "server.address": "engine.example",
+                "server.port": 8000,
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": "reasoning",
+                "http.response.status_code": 200,
+            },
+        )
+        for child in (client, spans["admission.park"]):
+            assert child.parent is not None and server.context is not None
+            self.assertEqual(child.parent.span_id, server.context.span_id)
+
+    def test_the_log_and_the_engine_know_the_trace(self) -> None:
+        """The engine's parent is the span of the call to it, in the trace that is logged."""
+        trace = self.request()
+        outgoing = headers("stale", tracestate="stale=1", baggage="k=v")
+        with trace.upstream("https://engine") as attempt:
+            attempt.inject(outgoing)
+        client = self.spans()["chat reasoning"]
+        assert client.context is not None
+        span = format_span_id(client.context.span_id)
+        (parent,) = outgoing.getRawHeaders("traceparent", [])
+        self.assertEqual(parent[:-2], f"00-{trace.trace_id}-{span}-")
+        self.assertTrue(int(parent[-2:], 16) & 1)
+        self.assertEqual(trace.trace_id, format_trace_id(client.context.trace_id))
+        self.assertFalse(outgoing.hasHeader("tracestate"))
+        self.assertEqual(outgoing.getRawHeaders("baggage"), ["k=v"])
+        self.assertEqual((client.attributes or {})["server.port"], 443)
+
+    def test_requests_that_interleave_keep_apart(self) -> None:
+        """Spans find their own request across awaits, whoever runs in between."""
+        gates: list[Deferred[None]] = [Deferred(), Deferred(), Deferred()]
+        traces = []
+
+        async def one(gate: Deferred[None]) -> None:
+            trace = self.request()
+            traces.append(trace)
+            with trace.park():
+                await gate
+            with trace.upstream("http://engine"):
+                pass
+            trace.end(Outcome.OK, 200)
+
+        running = [Deferred.fromCoroutine(one(gate)) for gate in gates]
+        for gate in reversed(gates):
+            gate.callback(None)
+        for each in running:
+            self.successResultOf(each)
+        found = [span.context.trace_id for span in self.exporter.get_finished_spans()]
+        self.assertEqual(
+            sorted(format_trace_id(one) for one in found),
+            sorted(3 * [trace.trace_id for trace in traces]),
+        )
+
+    def test_a_request_without_a_model(self) -> None:
+        """Operations requests have no gen_ai attributes."""
+        trace = self.tracing.request(Headers(), trusted=False)
+        trace.describe(method="GET", route="/health")
+        with trace.upstream("http://engine"):
+            pass
+        trace.end(Outcome.OK, 200)
+        server = self.spans()["GET /health"]
+        self.assertFalse([key for key in server.attributes or {} if key.startswith("gen_ai")])
+        self.assertIn("POST", self.spans())
+
+
+class EndTests(SpansTestCase):
+    """How spans end."""
+
+    def status(self, name: str) -> StatusCode:
+        return self.spans()[name].status.status_code
+
+    def test_outcomes_are_statuses(self) -> None:
+        """Faults of engine and gateway are errors; a client that leaves or errs is not."""
+        for outcome, status, wanted in (
+            (Outcome.OK, 200, StatusCode.UNSET),
+            (Outcome.CLIENT_DISCONNECT, 0, StatusCode.UNSET),
+            (Outcome.BAD_REQUEST, 400, StatusCode.UNSET),
+            (Outcome.UPSTREAM_STATUS, 404, StatusCode.UNSET),
+            (Outcome.REJECTED, 503, StatusCode.ERROR),
+            (Outcome.UPSTREAM_INCOMPLETE, 200, StatusCode.ERROR),
+        ):
+            self.exporter.clear()
+            self.request().end(outcome, status)
+            self.assertEqual(self.status("POST /v1/chat/completions"), wanted, outcome)
+            (span,) = self.exporter.get_finished_spans()
+            self.assertEqual((span.attributes or {})["gateway.outcome"], outcome.value)
+            self.assertEqual("http.response.status_code" in (span.attributes or {}), status != 0)
+
+    def test_the_first_end_counts(self) -> None:
+        """A request ends once."""
+        trace = self.request()
+        trace.end(Outcome.OK, 200)
+        trace.end(Outcome.INTERNAL_ERROR, 500)
+        trace.describe(model="late")
+        (span,) = self.exporter.get_finished_spans()
+        self.assertEqual((span.attributes or {})["gateway.outcome"], "ok")
+
+    def test_an_engine_that_fails(self) -> None:
+        """The try is an error, by its kind alone: a message may quote what was sent."""
+        trace = self.request()
+
+        def fail() -> None:
+            with trace.upstream("http://engine"):
+                raise ConnectionError("secret")
+
+        self.assertRaises(ConnectionError, fail)
+        span = self.spans()["chat reasoning"]
+        self.assertEqual(span.status.status_code, StatusCode.ERROR)
+        self.assertEqual((span.attributes or {})["error.type"], "ConnectionError")
+        self.assertNotIn("secret", span.to_json())
+
+    def test_an_engine_that_answers_with_an_error(self) -> None:
+        """Its status makes the try an error."""
+        with self.request().upstream("http://engine") as attempt:
+            attempt.status(503)
+        self.assertEqual(self.status("chat reasoning"), StatusCode.ERROR)
+
+    def test_a_client_that_leaves(self) -> None:
+        """Cancelled in the queue or at the engine, the spans end, and nobody is to blame."""
+        trace = self.request()
+
+        async def parked() -> None:
+            with trace.park():
+                await Deferred()
+
+        async def sent() -> None:
+            with trace.upstream("http://engine"):
+                await Deferred()
+
+        for coroutine in (parked(), sent()):
+            work = Deferred.fromCoroutine(coroutine)
+            work.cancel()
+            self.failureResultOf(work, CancelledError)
+        self.assertEqual(self.status("admission.park"), StatusCode.UNSET)
+        self.assertEqual(self.status("chat reasoning"), StatusCode.UNSET)
+
+
+class IncomingTests(SpansTestCase):
+    """Contexts that come in."""
+
+    def injected(self, incoming: Headers, trusted: bool) -> tuple[bool, list[str]]:
+        """The sampled flag that goes to the engine, and its `tracestate`."""
+        trace = self.request(incoming, trusted)
+        self.assertEqual(trace.trace_id, TRACE)
+        outgoing = Headers()
+        with trace.upstream("http://engine") as attempt:
+            attempt.inject(outgoing)
+        trace.end(Outcome.OK, 200)
+        (parent,) = outgoing.getRawHeaders("traceparent", [])
+        return bool(int(parent[-2:], 16) & 1), list(outgoing.getRawHeaders("tracestate", []))
+
+    def test_the_server_span_continues_the_trace(self) -> None:
+        """Its parent is the caller's span, and the caller's state goes on."""
+        self.assertEqual(self.injected(headers(PARENT, tracestate="a=1"), True), (True, ["a=1"]))
+        server = self.spans()["POST /v1/chat/completions"]
+        assert server.parent is not None
+        self.assertEqual(format_span_id(server.parent.span_id), SPAN)
+
+    def test_a_trusted_proxy_decides(self) -> None:
+        """What it does not record is not recorded here."""
+        self.assertFalse(self.injected(headers(PARENT[:-1] + "0"), True)[0])
+        self.assertEqual(self.exporter.get_finished_spans(), ())
+
+    def test_a_stranger_does_not(self) -> None:
+        """The configured sampler decides as for a trace that begins here; the trace id stays."""
+        incoming = headers(PARENT[:-1] + "0", tracestate="a=1")
+        self.assertEqual(self.injected(incoming, False), (True, ["a=1"]))
+        self.assertEqual(len(self.spans()), 2)
+
+
+class OffSamplerTests(IncomingTests):
+    """The same with a sampler that records nothing of its own accord."""
+
+    sampler = "parentbased_always_off"
+
+    def test_a_stranger_does_not(self) -> None:
+        """A stranger's flag makes nobody record."""
+        self.assertFalse(self.injected(headers(PARENT), False)[0])
+        self.assertEqual(self.spans(), {})
+
+
+class RatioSamplerTests(SpansTestCase):
+    """With a sampler that looks at nothing but the trace id."""
+
+    sampler = "traceidratio"
+    sampler_argument = "0.5"
+
+    def test_a_strangers_trace_id_has_no_say(self) -> None:
+        """An id chosen so that this sampler always takes it is taken only as often as others."""
+        chosen = headers(f"00-{'0' * 31}1-{SPAN}-01")
+        for _ in range(64):
+            self.request(chosen, trusted=False).end(Outcome.OK, 200)
+        self.assertLess(len(self.exporter.get_finished_spans()), 64)
+
+    def test_a_trace_is_recorded_whole_or_not_at_all(self) -> None:
+        """Children follow their server span, whatever the sampler says of their trace id."""
+        for _ in range(32):
+            self.exporter.clear()
+            trace = self.request(headers(PARENT), trusted=False)
+            with trace.park():
+                pass
+            trace.end(Outcome.OK, 200)
+            self.assertIn(len(self.exporter.get_finished_spans()), (0, 2))
+
+
+class ShutdownTests(SpansTestCase):
+    """The end of the process."""
+
+    def test_what_is_left_is_sent_in_a_thread(self) -> None:
+        """The reactor goes on meanwhile."""
+        done = self.tracing.shutdown()
+        self.assertNoResult(done)
+        self.threads.pop()()
+        self.assertEqual(self.stopped, ["stopped"])
+        self.successResultOf(done)
+
+    def test_it_takes_two_seconds_at_most(self) -> None:
+        """A collector that hangs holds nobody up; if it ends later, nothing happens."""
+        done = self.tracing.shutdown()
+        self.clock.advance(1.9)
+        self.assertNoResult(done)
+        self.clock.advance(0.1)
+        self.successResultOf(done)
+        self.threads.pop()()

@@ -1,0 +1,161 @@
+"""Behaviour of the endpoints that the agent connects by: addresses, names, TLS."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.ssl import Certificate, CertificateOptions, PrivateCertificate
+from twisted.internet.testing import MemoryReactorClock
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.test.iosim import FakeTransport, IOPump, connect
+from twisted.web.client import BrowserLikePolicyForHTTPS
+
+from tests.support import TestCase
+from tests.web.upstream_network import OK, Reader
+from twisted_gateway.web.agent import UpstreamAgent
+from twisted_gateway.web.upstream_errors import ConnectFailed, ConnectTimedOut
+from twisted_gateway.web.upstream_response import UpstreamResponse
+
+
+class Reactor(MemoryReactorClock):
+    """Whose names resolve, synchronously, to 127.0.0.1."""
+
+
+class AddressTests(TestCase):
+    """Plain connections."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.clock = self.reactor = Reactor()
+        self.agent = UpstreamAgent(self.reactor, connect_seconds=5)
+
+    def test_addresses(self) -> None:
+        """IP literals are connected to as they are, names to what they resolve to."""
+        for uri, expected in (
+            (b"http://10.0.0.1:8000/", ("10.0.0.1", 8000)),
+            (b"http://[::1]:8000/", ("::1", 8000)),
+            (b"http://engine/", ("127.0.0.1", 80)),
+        ):
+            result = self.agent.request(b"GET", uri)
+            host, port, _, timeout, _ = self.reactor.tcpClients[-1]
+            self.assertEqual(((host, port), timeout), (expected, 0))
+            result.cancel()
+            self.failureResultOf(result)
+
+    def test_timeout(self) -> None:
+        """The bound ends the attempt and leaves no timer, for names too."""
+        for uri in (b"http://10.0.0.1/", b"http://[::1]/", b"http://engine/"):
+            result = self.agent.request(b"GET", uri)
+            self.reactor.advance(5)
+            self.failureResultOf(result, ConnectTimedOut)
+            self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+
+def make_certificate(name: str) -> tuple[bytes, bytes]:
+    """A self-signed certificate for `name`, and its key, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    today = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(today - datetime.timedelta(days=1))
+        .not_valid_after(today + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM), private
+
+
+class Server(Protocol):
+    """Keeps what it reads."""
+
+    def __init__(self) -> None:
+        self.seen = b""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.seen += data
+
+
+class TLSTests(TestCase):
+    """https, with a real TLS engine on both sides of a pipe in memory."""
+
+    certificate, key = make_certificate("engine")
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.clock = self.reactor = Reactor()
+
+    def shake(
+        self, trusted: bytes, uri: bytes
+    ) -> tuple[Deferred[UpstreamResponse], Server, IOPump]:
+        """Send a request to a server that has the certificate of `engine`."""
+        policy = BrowserLikePolicyForHTTPS(  # type: ignore[no-untyped-call]
+            trustRoot=Certificate.loadPEM(trusted)  # type: ignore[no-untyped-call]
+        )
+        agent = UpstreamAgent(self.reactor, connect_seconds=5, tls_policy=policy)
+        self.addCleanup(self.leave, agent)
+        result = agent.request(b"GET", uri)
+        factory = self.reactor.tcpClients[-1][2]
+        own = PrivateCertificate.loadPEM(self.certificate + self.key)  # type: ignore[no-untyped-call]
+        options: CertificateOptions = own.options()
+        server = Server()
+        outer = TLSMemoryBIOFactory(options, False, Factory.forProtocol(lambda: server))
+        server_protocol: Any = outer.buildProtocol(None)
+        client_protocol = factory.buildProtocol(None)
+        self.pump = connect(  # type: ignore[no-untyped-call]
+            server_protocol,
+            FakeTransport(server_protocol, True),  # type: ignore[no-untyped-call]
+            client_protocol,
+            FakeTransport(client_protocol, False),  # type: ignore[no-untyped-call]
+        )
+        self.pump.flush()
+        return result, server, self.pump
+
+    def leave(self, agent: UpstreamAgent) -> None:
+        closed = agent.close()
+        self.pump.flush()
+        self.successResultOf(closed)
+
+    def test_exchange(self) -> None:
+        """A request and its answer pass, twice, over one TLS connection."""
+        result, server, pump = self.shake(self.certificate, b"https://engine/x")
+        self.assertIn(b"GET /x HTTP/1.1\r\nHost: engine\r\n", server.seen)
+        assert server.transport is not None
+        server.transport.write(OK)
+        pump.flush()
+        reader = Reader()
+        self.successResultOf(result).deliverBody(reader)
+        self.assertEqual(reader.body, b"hello")
+        self.assertEqual(len(self.reactor.getDelayedCalls()), 1)
+
+    def test_wrong_name(self) -> None:
+        """A certificate for another name is a failure to connect; the request is not sent."""
+        result, server, _ = self.shake(self.certificate, b"https://other/x")
+        error = self.failureResultOf(result, ConnectFailed).value
+        self.assertIn("another name", str(error))
+        self.assertEqual(server.seen, b"")
+
+    def test_untrusted(self) -> None:
+        """A certificate that nobody trusted signed is one too, and says so."""
+        other, _ = make_certificate("engine")
+        result, server, _ = self.shake(other, b"https://engine/x")
+        error = self.failureResultOf(result, ConnectFailed).value
+        self.assertIn("certificate", str(error))
+        self.assertEqual(server.seen, b"")

@@ -1,0 +1,134 @@
+"""Read the configuration: text, environment and secrets become one frozen value, or faults.
+
+`load` is pure but for the files of secrets; `load_file` adds the reading of files. Every fault
+is found in one go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from twisted_gateway.config.faults import ConfigError, Fault
+from twisted_gateway.config.keys import ROOT
+from twisted_gateway.config.models import Models, gather
+from twisted_gateway.config.reading import Found, Reading
+from twisted_gateway.config.schema import Config
+from twisted_gateway.config.source import MAX_CHARACTERS, Entries, Unreadable, parse
+
+__all__ = ["ConfigError", "Fault", "load", "load_file"]
+
+_MAX_SECRET_BYTES = 65_536
+
+
+def load(
+    text: str,
+    *,
+    name: str,
+    environ: Mapping[str, str],
+    read_file: Callable[[str], str],
+) -> Config:
+    """Read a configuration.
+
+    Args:
+        text: the YAML text.
+        name: what faults call it, usually the file's path.
+        environ: the environment, for references and for the variables that stand for keys.
+        read_file: gives the text of a secret's file; raises OSError or ValueError.
+
+    Raises:
+        ConfigError: with all that is wrong.
+    """
+    reading = Reading(name=name, environ=environ, read_file=read_file)
+    try:
+        root = parse(text) or Entries(line=1)
+    except Unreadable as fault:
+        raise ConfigError([Fault(name, fault.line, "", str(fault))]) from None
+    found = ROOT.read(root, "", reading)
+    config = Config() if found is None else _assemble(found.value, reading)
+    if reading.faults:
+        raise ConfigError(reading.faults)
+    return config
+
+
+def load_file(path: str | os.PathLike[str], environ: Mapping[str, str]) -> Config:
+    """Read the configuration file at `path`.
+
+    Secrets' files with relative paths are looked up beside it.
+
+    Raises:
+        ConfigError: the file cannot be read, or with all that is wrong in it.
+    """
+    name = os.fspath(path)
+    try:
+        text = _read_text(Path(name), MAX_CHARACTERS)
+    except OSError as fault:
+        why = fault.strerror or "it cannot be read"
+        raise ConfigError([Fault(name, None, "", f"expected a readable file ({why})")]) from None
+    except ValueError as fault:
+        raise ConfigError([Fault(name, None, "", f"expected {fault}")]) from None
+    beside = Path(name).parent
+    return load(
+        text,
+        name=name,
+        environ=environ,
+        read_file=lambda secret: _read_text(beside / secret, _MAX_SECRET_BYTES),
+    )
+
+
+def _read_text(path: Path, most_bytes: int) -> str:
+    """Give the text of a file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is too large, or no text; the message says what was expected.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)
+    except ValueError:
+        raise ValueError("a path without NUL characters") from None
+    if len(content) > most_bytes:
+        raise ValueError(f"a file of at most {most_bytes} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        line = content.count(b"\n", 0, fault.start) + 1
+        raise ValueError(f"UTF-8 text, which line {line} is not") from None
+
+
+def _assemble(found: Found, reading: Reading) -> Config:
+    """Put together what the file gives, the environment and the defaults.
+
+    The result is worthless where the reading has faults.
+    """
+    sources: dict[str, str] = {}
+    top = gather(ROOT, found, reading, sources)
+    _check_listeners(found, top, reading)
+    if "models" not in found.lines:
+        reading.fault(1, "models", "expected at least one model")
+    given = found.values.get("models")
+    most_bytes = top.get("max_body_bytes", Config().max_body_bytes)
+    models = Models(reading, sources, most_bytes).all({} if given is None else given.value)
+    held_bytes = top.get("max_held_bytes", Config().max_held_bytes)
+    reading.warnings.extend(
+        f"models: {name} takes bodies of more than maxHeldBytes, which are always refused"
+        for name, model in models.items()
+        if model.max_body_bytes > held_bytes
+    )
+    return Config(
+        **top,
+        models=MappingProxyType(models),
+        sources=MappingProxyType(sources),
+        warnings=tuple(reading.warnings),
+    )
+
+
+def _check_listeners(found: Found, top: Mapping[str, Any], reading: Reading) -> None:
+    given = found.values.get("adminListen")
+    for one in () if given is None else given.value:
+        if one.value in top.get("listen", Config().listen):
+            reading.fault(one.line, one.path, "expected another endpoint than those of listen")

@@ -1,0 +1,97 @@
+"""A request at the gate: what it asks for, and what the gate has made of it so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+from twisted_gateway.core.estimate import kv_tokens_needed
+from twisted_gateway.core.policy import Policy
+
+
+class IllegalCall(Exception):
+    """The driver reported something that cannot have happened; the gate has not changed."""
+
+
+class Priority(IntEnum):
+    """The classes of service; the lower serves first."""
+
+    INTERACTIVE = 0
+    BATCH = 1
+    WARMUP = 2
+
+
+class TicketState(Enum):
+    """Where a ticket stands. Only the gate changes it."""
+
+    NEW = "new"
+    PARKED = "parked"
+    SENT = "sent"
+    DONE = "done"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Ticket:
+    """One request at the gate. A ticket is itself: two of the same values are two.
+
+    What a client says is clamped, not trusted: `n` is at least 1, tokens at least 0.
+
+    Attributes:
+        model: the configured model's name.
+        policy: the model's own policy; `max_park_seconds` is taken from it at `submit`.
+        priority: class of service.
+        stream: whether first content is told apart from the end of the answer.
+        n: sequences that the request runs in the engine at once.
+        prompt_tokens: an estimate, see `core.estimate`.
+        max_tokens: the most tokens asked for; 0 where nothing is generated.
+        body_bytes: what the parked body occupies.
+        wait_seconds: the client's own bound on parking (`Prefer: wait=N`), None for none.
+        head_sent: set by the driver when a 200 has been spent on keep-alives.
+        generated_tokens: counted by the driver as content flows.
+        state: set by the gate, as is everything below.
+        sequence: the place in the order of arrival, kept for life.
+        parked_at: when the ticket was submitted, in seconds; a re-parked one keeps it.
+        park_until: when parking ends, in seconds.
+        kv_blocked_since: since when the ticket, at the head, has lacked nothing but KV.
+        sent_at: when it was last sent to an engine, in seconds.
+        first_content_at: when its first content came, in seconds.
+        engine: index of the engine that it was last sent to.
+        refusals: how often an engine that took the connection refused it.
+        reparked: whether it has come back to the queue from an engine.
+        kv_need_tokens: tokens of KV cache to keep for it before it starts.
+    """
+
+    model: str
+    policy: Policy
+    priority: Priority = Priority.INTERACTIVE
+    stream: bool = False
+    n: int = 1
+    prompt_tokens: int = 0
+    max_tokens: int = 0
+    body_bytes: int = 0
+    wait_seconds: float | None = None
+    head_sent: bool = field(default=False, init=False)
+    generated_tokens: int = field(default=0, init=False)
+    state: TicketState = field(default=TicketState.NEW, init=False)
+    sequence: int = field(default=-1, init=False)
+    parked_at: float = field(default=0.0, init=False)
+    park_until: float = field(default=0.0, init=False)
+    kv_blocked_since: float | None = field(default=None, init=False)
+    sent_at: float = field(default=0.0, init=False)
+    first_content_at: float | None = field(default=None, init=False)
+    engine: int | None = field(default=None, init=False)
+    refusals: int = field(default=0, init=False)
+    reparked: bool = field(default=False, init=False)
+    kv_need_tokens: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        """Clamp what the client said."""
+        self.n = max(1, self.n)
+        self.prompt_tokens = max(0, self.prompt_tokens)
+        self.max_tokens = max(0, self.max_tokens)
+        self.kv_need_tokens = kv_tokens_needed(self.prompt_tokens, self.max_tokens)
+
+    @property
+    def awaits_content(self) -> bool:
+        """Whether a sent ticket awaits first content; one that is no stream does to its end."""
+        return not (self.stream and self.first_content_at is not None)

@@ -1,0 +1,305 @@
+"""The gateway as a service: start, reload, drain."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.application.internet import StreamServerEndpointService
+from twisted.application.service import MultiService, Service
+from twisted.internet import task
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.web.iweb import IAgent
+
+from twisted_gateway.config.load import ConfigError
+from twisted_gateway.config.schema import Config, Model
+from twisted_gateway.core.preferences import request_id
+from twisted_gateway.engines.scrape import scraping_agent
+from twisted_gateway.telemetry.access import AccessEntry, AccessLog
+from twisted_gateway.telemetry.metrics import Metrics
+from twisted_gateway.telemetry.tracing import Tracing
+from twisted_gateway.web.agent import UpstreamAgent
+from twisted_gateway.web.exchange import Exchange, Exchanges
+from twisted_gateway.web.fleet import Fleet
+from twisted_gateway.web.intake import HeldBytes
+from twisted_gateway.web.models import Models, draining
+from twisted_gateway.web.operations import Operations
+from twisted_gateway.web.proxy import ProxyClient
+from twisted_gateway.web.request import GatewayRequest
+from twisted_gateway.web.site import Connections, GatewaySite, Root
+
+ACCEPT_GRACE_SECONDS = 2.0
+"""How long listeners still accept after a drain began, so that whoever routes to us can notice."""
+
+WATCH_SECONDS = 2.0
+
+FLUSH_SECONDS = 1.0
+"""How long last words may take to reach their clients before the process ends."""
+
+
+class Gateway(MultiService):
+    """The whole gateway.
+
+    Args:
+        reactor: for everything that takes time or touches the network.
+        config: the configuration to begin with.
+        registry: where the metrics are registered.
+        tracing: traces, or the null object.
+        access_log: writes a line for each request.
+        load: reads the configuration anew, for `reload`; None: it cannot be reloaded.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        config: Config,
+        *,
+        registry: CollectorRegistry,
+        tracing: Tracing,
+        access_log: AccessLog,
+        load: Callable[[], Config] | None = None,
+    ) -> None:
+        """Put the parts together; nothing listens or polls before `startService`."""
+        super().__init__()
+        self._reactor = reactor
+        self._config = config
+        self._load = load
+        self._tracing = tracing
+        self._access_log = access_log
+        self._listeners: list[StreamServerEndpointService] = []
+        self._drained: Deferred[None] | None = None
+        self.exchanges = Exchanges()
+        self.metrics = Metrics(registry)
+        self.agent = UpstreamAgent(reactor, connect_seconds=5.0)
+        self.fleet = Fleet(reactor, self._scraping, self.metrics)
+        self.operations = Operations(self.fleet, self.exchanges, self.metrics, reactor)
+        self.metrics.states = self.operations.states
+        models = Models(self.fleet, self._client, reactor, self.metrics)
+        root = Root(models, self.operations)
+        held = HeldBytes(config.max_held_bytes)
+        connections = Connections(config.max_connections)
+
+        def site(resource: Any) -> GatewaySite:
+            return GatewaySite(
+                resource,
+                reactor=reactor,
+                config=lambda: self.fleet.config,
+                held=held,
+                connections=connections,
+                open_exchange=self._open_exchange,
+            )
+
+        self.site = site(root.public(with_operations=not config.admin_listen))
+        self.admin_site = site(root.admin())
+        self._held = held
+        self._connections = connections
+
+    # Start
+
+    def startService(self) -> None:
+        """Observe, gate and listen."""
+        self._adopt(self._config)
+        for place, site in self._places():
+            listener = StreamServerEndpointService(serverFromString(self._reactor, place), site)
+            # A port that is taken ends the process with an error, instead of a gateway without it.
+            listener._raiseSynchronously = True
+            listener.setServiceParent(self)
+            self._listeners.append(listener)
+        super().startService()
+
+    def stopService(self) -> Any:
+        """Stop listening and polling; what is under way is cut."""
+        self.fleet.stop()
+        return gatherResults(
+            [_deferred(super().stopService()), self.agent.close(), self._tracing.shutdown()]
+        )
+
+    def _places(self) -> Sequence[tuple[str, GatewaySite]]:
+        public = [(place, self.site) for place in self._config.listen]
+        return public + [(place, self.admin_site) for place in self._config.admin_listen]
+
+    # Reload
+
+    def reload(self) -> bool:
+        """Read the configuration again and put it in force.
+
+        Returns:
+            False where it is faulty: its errors are logged, and the old one stays in force.
+        """
+        if self._load is None:
+            self._log.warn("this gateway was started without a configuration file to read again")
+            return False
+        try:
+            config = self._load()
+        except ConfigError as fault:
+            for line in str(fault).splitlines():
+                self._log.error("configuration refused: {line}", line=line)
+            self.metrics.reloaded(False)
+            return False
+        old = self._config
+        for name in ("listen", "admin_listen"):
+            if getattr(config, name) != getattr(old, name):
+                self._log.warn("{name} has changed; that takes effect at the next start", name=name)
+        self._adopt(config)
+        self._log.info("the configuration was read again and is in force")
+        return True
+
+    def _adopt(self, config: Config) -> None:
+        self._config = config
+        self._held.limit = config.max_held_bytes
+        self._connections.limit = config.max_connections
+        for warning in config.warnings:
+            self._log.warn("{warning}", warning=warning)
+        observed = [model.name for model in config.models.values() if model.observed]
+        self.metrics.configure(list(config.models), observed)
+        self.fleet.adopt(config)
+        self.metrics.reloaded(True)
+
+    # Shutdown
+
+    def drain(self) -> Deferred[None]:
+        """Let what is under way end, refuse what is new, for at most `drainSeconds`.
+
+        Calling it again while it drains ends the drain at once.
+
+        Returns:
+            Fires when nothing is under way any more and last words have had time to leave.
+        """
+        if self._drained is not None:
+            self._interrupt_all()
+            return self._drained
+        self._log.info(
+            "draining: {count} requests under way, {seconds} s at most",
+            count=len(self.exchanges),
+            seconds=self._config.drain_seconds,
+        )
+        self.fleet.drain()
+        self._reactor.callLater(ACCEPT_GRACE_SECONDS, self._stop_listening)
+        self._drained = Deferred.fromCoroutine(self._drain())
+        return self._drained
+
+    async def _drain(self) -> None:
+        bound = self._reactor.callLater(self._config.drain_seconds, self._interrupt_all)
+        await task.deferLater(self._reactor, ACCEPT_GRACE_SECONDS, lambda: None)
+        empty = self.exchanges.when_empty()
+        # A request whose body is still coming has no handler that could be interrupted.
+        last = self._reactor.callLater(self._config.drain_seconds + FLUSH_SECONDS, empty.cancel)
+        try:
+            await empty
+        except CancelledError:
+            self._log.warn("{count} requests are cut", count=len(self.exchanges))
+        for timer in (bound, last):
+            if timer.active():
+                timer.cancel()
+        await task.deferLater(self._reactor, FLUSH_SECONDS, lambda: None)
+
+    def _interrupt_all(self) -> None:
+        self.fleet.close()
+        for exchange in self.exchanges:
+            exchange.interrupt(draining())
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.stopService()
+
+    # Requests
+
+    def _open_exchange(self, request: GatewayRequest) -> Exchange:
+        trusted = request.peer_is_trusted(self.fleet.config.trusted_proxies)
+        exchange = Exchange(
+            self._reactor,
+            request_id(request.getHeader(b"X-Request-ID"), lambda: uuid.uuid4().hex),
+            self._tracing.request(request.requestHeaders, trusted),
+            self._ended,
+        )
+        self.exchanges.opened(exchange)
+        return exchange
+
+    def _ended(self, exchange: Exchange) -> None:
+        outcome = exchange.outcome
+        assert outcome is not None
+        self.exchanges.closed(exchange)
+        self.metrics.ended(exchange.route, exchange.model, outcome)
+        exchange.trace.end(outcome, exchange.status)
+        self._access_log.ended(
+            AccessEntry(
+                request_id=exchange.request_id,
+                trace_id=exchange.trace.trace_id,
+                route=exchange.route,
+                model=exchange.model,
+                outcome=outcome,
+                status=exchange.status,
+                waited_seconds=exchange.waited_seconds,
+                ttft_seconds=exchange.ttft_seconds,
+                duration_seconds=exchange.duration_seconds,
+                bytes_sent=exchange.bytes_sent,
+            )
+        )
+
+    def _client(self, model: Model) -> ProxyClient:
+        return ProxyClient(self.agent.bound(model.timeouts.connect_seconds))
+
+    def _scraping(self, connect_seconds: float) -> IAgent:
+        return scraping_agent(self._reactor, connect_seconds)
+
+
+class Watcher(Service):
+    """Reads the configuration again when its file has changed (`reload: watch`).
+
+    Args:
+        clock: for the timer.
+        path: the file; where it is a link, as a mounted ConfigMap's is, what it points at counts.
+        reload: called after each change.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime, path: Path, reload: Callable[[], object]) -> None:
+        """Take what the class documents."""
+        self._path = path
+        self._reload = reload
+        self._seen = self._stamp()
+        self._loop = task.LoopingCall(self._look)
+        self._loop.clock = clock
+
+    def startService(self) -> None:
+        """Begin to look."""
+        super().startService()
+        self._loop.start(WATCH_SECONDS, now=False)
+
+    def stopService(self) -> None:
+        """Look no more."""
+        super().stopService()
+        if self._loop.running:
+            self._loop.stop()
+
+    def _look(self) -> None:
+        stamp = self._stamp()
+        if stamp is not None and stamp != self._seen:
+            self._seen = stamp
+            self._log.info("{path} has changed", path=str(self._path))
+            self._reload()
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            # Between two versions of the file there may be none.
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _deferred(result: Any) -> Deferred[Any]:
+    if isinstance(result, Deferred):
+        return result
+    done: Deferred[Any] = Deferred()
+    done.callback(result)
+    return done

@@ -1,0 +1,251 @@
+"""`twistd llm-gateway`: the command line, and the only module that takes the global reactor."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from prometheus_client import CollectorRegistry
+from twisted.application.service import IService, MultiService
+from twisted.internet.defer import Deferred
+from twisted.logger import ILogObserver, Logger
+from twisted.python import usage
+
+from twisted_gateway.config.dump import dump
+from twisted_gateway.config.jsonschema import json_schema
+from twisted_gateway.config.load import ConfigError, load, load_file
+from twisted_gateway.config.schema import Config
+from twisted_gateway.service import Gateway, Watcher
+from twisted_gateway.telemetry import tracing
+from twisted_gateway.telemetry.access import AccessLog, json_observer
+from twisted_gateway.telemetry.metrics import register_process
+
+DEFAULT_CONFIG = "config.yaml"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Options(usage.Options):
+    """The options of `twistd llm-gateway`."""
+
+    synopsis = "[options]"
+    longdesc = (
+        "Routes OpenAI-style requests to the engines of a configuration file, and lets no more "
+        "into an engine than its own scheduler gauges show room for."
+    )
+    optParameters: ClassVar[list[list[str | None]]] = [
+        ["config", "c", None, f"The configuration file [GATEWAY_CONFIG, else {DEFAULT_CONFIG}]."],
+        ["demo-speed", None, "1", "How many times as fast the demo's engines run."],
+    ]
+    optFlags: ClassVar[list[list[str | None]]] = [
+        ["demo", None, "Serve two simulated engines; needs no configuration."],
+        ["check", None, "Validate the configuration, print it as it is in force, and exit."],
+        ["schema", None, "Print the JSON Schema of the configuration, and exit."],
+    ]
+
+    def __init__(self) -> None:
+        """Start with no listeners named."""
+        super().__init__()
+        self.listen: list[str] = []
+
+    def opt_listen(self, endpoint: str) -> None:
+        """A Twisted server endpoint to listen on; may be given again [GATEWAY_LISTEN]."""
+        self.listen.append(endpoint)
+
+    opt_l = opt_listen
+
+    def postOptions(self) -> None:
+        """Do what ends the process here; check the rest."""
+        if self["schema"]:
+            _print(json.dumps(json_schema(), indent=2))
+            raise SystemExit(0)
+        try:
+            self["demo-speed"] = float(self["demo-speed"])
+        except ValueError:
+            self["demo-speed"] = 0.0
+        if not 0 < self["demo-speed"] <= 1000:
+            raise usage.UsageError("--demo-speed takes a number above 0, at most 1000")
+        if self["check"]:
+            _print(dump(_load_or_exit(self)))
+            raise SystemExit(0)
+
+
+def makeService(options: Options) -> IService:
+    """Make the service that twistd runs.
+
+    Raises:
+        SystemExit: 1, the configuration is faulty; every fault has been printed.
+    """
+    from twisted.internet import reactor
+
+    if options["demo"]:
+        return _Demo(reactor, options)
+    config = _load_or_exit(options)
+    path = _config_path(options)
+    gateway = _gateway(reactor, config, lambda: _load(options))
+    if config.reload == "watch":
+        Watcher(reactor, path, gateway.reload).setServiceParent(gateway)
+    return _Process(reactor, gateway)
+
+
+class _Process(MultiService):
+    """The gateway with what belongs to its process: signals, and the form of the log."""
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, gateway: Gateway) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._gateway = gateway
+        gateway.setServiceParent(self)
+
+    def setServiceParent(self, parent: Any) -> None:
+        """Take the application's log over where JSON is asked for."""
+        super().setServiceParent(parent)
+        if os.environ.get("LOG_FORMAT", "").strip().lower() == "json":
+            parent.setComponent(ILogObserver, json_observer(sys.stdout))
+
+    def startService(self) -> None:
+        """Start, and take the signals over once the reactor has installed its own."""
+        super().startService()
+        self._reactor.callWhenRunning(self._take_signals)
+
+    def _take_signals(self) -> None:
+        # twistd would end with -SIGTERM and cut everything: a drain ends with 0.
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal(self._drain))
+        signal.signal(signal.SIGHUP, self._on_signal(self._gateway.reload))
+
+    def _on_signal(self, act: Callable[[], object]) -> Callable[[int, Any], None]:
+        return lambda number, frame: self._reactor.callFromThread(act)
+
+    def _drain(self) -> None:
+        self._gateway.drain().addBoth(lambda _: self._stop())
+
+    def _stop(self) -> None:
+        if self._reactor.running:
+            self._reactor.stop()
+
+
+class _Demo(MultiService):
+    """Two simulated engines, and the real gateway in front of them."""
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, options: Options) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._options = options
+        self._engines: Any = None
+
+    def startService(self) -> None:
+        """Start the engines, then the gateway."""
+        # The demo is no part of the gateway: nobody else pays for its import.
+        from twisted_gateway.demo.service import demo_config_text, demo_engines
+
+        super().startService()
+        speed = self._options["demo-speed"]
+
+        async def start() -> None:
+            engines = self._engines = await demo_engines(self._reactor, speed)
+            text = demo_config_text(
+                engines.reasoning.url,
+                engines.embeddings.url,
+                _listen(self._options) or ["tcp:8080"],
+            )
+            config = load(text, name="demo", environ={}, read_file=_no_file)
+            gateway = _gateway(self._reactor, config, None)
+            _Process(self._reactor, gateway).setServiceParent(self)
+            self._say_hello(config, speed)
+
+        Deferred.fromCoroutine(start()).addErrback(self._failed)
+
+    def stopService(self) -> Any:
+        """Stop the gateway, then the engines."""
+        stopped = super().stopService()
+        if self._engines is not None:
+            return Deferred.fromCoroutine(self._engines.stop()).addCallback(lambda _: stopped)
+        return stopped
+
+    def _failed(self, failure: Any) -> None:
+        _complain(f"the demo could not start: {failure.getErrorMessage()}")
+        self._reactor.callWhenRunning(self._reactor.stop)
+
+    def _say_hello(self, config: Config, speed: float) -> None:
+        port = config.listen[0].split(":")[1]
+        base = f"http://127.0.0.1:{port}"
+        _print(
+            f"\nThe demo runs, its engines {speed:g} times as fast as real ones.\n"
+            f"  status   {base}/status\n"
+            f"  try      curl -N {base}/v1/chat/completions -H 'Content-Type: application/json' "
+            """-d '{"model":"reasoning","stream":true,"""
+            """"messages":[{"role":"user","content":"hello"}]}'\n"""
+            "  queue    for i in $(seq 12); do curl -sN "
+            f"{base}/v1/chat/completions "
+            """-d '{"model":"reasoning","stream":true,"max_tokens":200,"""
+            """"messages":[{"role":"user","content":"hello"}]}' >/dev/null & done\n"""
+        )
+
+
+def _gateway(reactor: Any, config: Config, reload: Callable[[], Config] | None) -> Gateway:
+    registry = CollectorRegistry()
+    register_process(registry)
+    return Gateway(
+        reactor,
+        config,
+        registry=registry,
+        tracing=tracing.start(os.environ, reactor, reactor),
+        access_log=AccessLog(),
+        load=reload,
+    )
+
+
+def _config_path(options: Options) -> Path:
+    return Path(options["config"] or os.environ.get("GATEWAY_CONFIG") or DEFAULT_CONFIG)
+
+
+def _listen(options: Options) -> list[str]:
+    return options.listen or os.environ.get("GATEWAY_LISTEN", "").split()
+
+
+def _load(options: Options) -> Config:
+    environ: Mapping[str, str] = os.environ
+    if options.listen:
+        environ = {**os.environ, "GATEWAY_LISTEN": " ".join(options.listen)}
+    return load_file(_config_path(options), environ)
+
+
+def _load_or_exit(options: Options) -> Config:
+    path = _config_path(options)
+    if not path.exists():
+        _complain(
+            f"{path}: there is no such configuration file; name one with --config FILE or "
+            "GATEWAY_CONFIG, or try --demo, which needs none"
+        )
+        raise SystemExit(1)
+    try:
+        return _load(options)
+    except ConfigError as fault:
+        _complain(str(fault))
+        raise SystemExit(1) from None
+
+
+def _no_file(path: str) -> str:
+    raise OSError(f"the demo reads no {path}")
+
+
+def _print(text: str) -> None:
+    # Past the log, which twistd puts in the place of sys.stdout.
+    stream = sys.__stdout__ or sys.stdout
+    stream.write(text.rstrip("\n") + "\n")
+    stream.flush()
+
+
+def _complain(text: str) -> None:
+    stream = sys.__stderr__ or sys.stderr
+    stream.write(text.rstrip("\n") + "\n")
+    stream.flush()

@@ -1,0 +1,320 @@
+"""Drives the pure gate: a Deferred for each parked ticket, one timer for all of them.
+
+The gate decides (core/gate.py); this turns its decisions into fired Deferreds and its events
+into calls. Decisions are carried out one after another, outermost call first, so a handler that
+runs because its ticket was admitted may finish, park again or submit without recursion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.gate import Admitted, Decision, Gate, Parked, Reason, Refused
+from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.ticket import Ticket, TicketState
+from twisted_gateway.engines.observer import Observer
+from twisted_gateway.web.exchange import Exchange
+
+
+class AdmissionEvents(Protocol):
+    """What the driver tells the metrics; every call names the ticket's model."""
+
+    def parked(self, model: str, priority: str) -> None:
+        """A request has to wait, for the first time."""
+
+    def waited(self, model: str, outcome: str, seconds: float) -> None:
+        """A wait has ended: `admitted`, `refused` or `left`."""
+
+    def rejected(self, model: str, reason: str) -> None:
+        """A request was refused."""
+
+
+class Place:
+    """A request's place in an engine, or its way there; an async context manager.
+
+    Entering waits until the gate admits the ticket; leaving gives the place back, whatever
+    happened. Cancelling the wait takes the ticket out of the queue.
+    """
+
+    def __init__(self, admission: Admission, ticket: Ticket, exchange: Exchange) -> None:
+        """Made by `Admission.place`."""
+        self._admission = admission
+        self._exchange = exchange
+        self.ticket = ticket
+
+    async def __aenter__(self) -> Place:
+        """Wait for a place.
+
+        Raises:
+            Problem: the gate refused.
+        """
+        await self._admission.submit(self.ticket, self._exchange)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Give the place back."""
+        self._admission.leave(self.ticket, finished=kind is None)
+
+    @property
+    def upstream(self) -> str:
+        """The base URL of the engine that the ticket was admitted to."""
+        assert self.ticket.engine is not None
+        return self._admission.upstreams[self.ticket.engine]
+
+    async def again(self, *, connected: bool) -> bool:
+        """The engine refused before a byte was relayed: park again, with the old place in line.
+
+        Args:
+            connected: False where not even a connection came about.
+
+        Returns:
+            True when admitted once more; False when the engine's own answer is to go on to the
+            client.
+
+        Raises:
+            Problem: the gate refused (draining, or the park budget ended while parked).
+        """
+        return await self._admission.refused(self.ticket, self._exchange, connected=connected)
+
+    def content(self) -> None:
+        """An event that bears content came; the first one ends the prefill."""
+        ticket = self.ticket
+        ticket.generated_tokens += 1
+        if ticket.generated_tokens == 1:
+            self._admission.first_content(ticket)
+
+
+class Admission:
+    """One gate and its tickets.
+
+    Args:
+        gate: the pure gate.
+        upstreams: the engines' base URLs, in the gate's order.
+        clock: for time and the one timer.
+        events: the metrics.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        gate: Gate,
+        upstreams: Sequence[str],
+        clock: IReactorTime,
+        events: AdmissionEvents,
+    ) -> None:
+        """Take what the class documents."""
+        self.gate = gate
+        self.upstreams = tuple(upstreams)
+        self._clock = clock
+        self._events = events
+        self._waiting: dict[Ticket, Deferred[Decision]] = {}
+        self._pending: deque[Decision] = deque()
+        self._applying = False
+        self._timer: IDelayedCall | None = None
+        self._idle_waiters: list[Deferred[None]] = []
+
+    # The request path
+
+    def place(self, ticket: Ticket, exchange: Exchange) -> Place:
+        """A place for this ticket, to be entered."""
+        return Place(self, ticket, exchange)
+
+    async def submit(self, ticket: Ticket, exchange: Exchange) -> None:
+        """Return once admitted; see `Place.__aenter__`."""
+        decision = await self._decided(ticket, exchange, lambda now: self.gate.submit(ticket, now))
+        if isinstance(decision, Refused):
+            raise self._refusal(decision)
+
+    async def refused(self, ticket: Ticket, exchange: Exchange, *, connected: bool) -> bool:
+        """See `Place.again`."""
+        decision = await self._decided(
+            ticket,
+            exchange,
+            lambda now: self.gate.refused_by_engine(ticket, now, connected=connected),
+        )
+        if isinstance(decision, Refused):
+            if decision.reason is Reason.PARK_TIMEOUT:
+                # The engine did answer this one, if only with a refusal: that is what it gets.
+                return False
+            raise self._refusal(decision)
+        return isinstance(decision, Admitted)
+
+    def first_content(self, ticket: Ticket) -> None:
+        """The prefill of this ticket is over."""
+        self._tell(lambda now: self.gate.first_content(ticket, now))
+
+    def leave(self, ticket: Ticket, *, finished: bool) -> None:
+        """The request is over: give back what its ticket holds; idempotent."""
+        if ticket.state is TicketState.DONE:
+            return
+        if finished and ticket.state is TicketState.SENT:
+            self._tell(lambda now: self.gate.finished(ticket, now))
+        else:
+            self._tell(lambda now: self.gate.client_gone(ticket, now))
+
+    # The engine's side
+
+    def poll_sent(self, engine: int) -> None:
+        """A poll of this engine leaves now."""
+        self.gate.poll_sent(engine, self._clock.seconds())
+
+    def watch(self, engine: int, observer: Observer) -> None:
+        """Judge by each generation of this observer, chained onto the one before."""
+        _, generation = observer.snapshot()
+        generation.addCallback(lambda _: self._polled(engine, observer))
+
+    def _polled(self, engine: int, observer: Observer) -> None:
+        # State and next generation come from one call: no poll can fall between the two.
+        observation, generation = observer.snapshot()
+        generation.addCallback(lambda _: self._polled(engine, observer))
+        sample = observation.sample
+        if observation.ok and sample is not None:
+            self._tell(lambda now: self.gate.poll_ok(engine, sample, now))
+        else:
+            stale = observation.stale
+            self._tell(lambda now: self.gate.poll_failed(engine, now, stale=stale))
+
+    # The life of the process
+
+    def adopt(self, change: Callable[[Gate, float], list[Decision]]) -> None:
+        """Apply a change of the gate's policy (a reload); nobody is disturbed."""
+        self._tell(lambda now: change(self.gate, now))
+
+    def drain(self) -> None:
+        """Refuse who has no status yet, and newcomers; the others keep their place."""
+        self._tell(self.gate.stop)
+
+    def close(self) -> None:
+        """The time to drain is over: refuse all who are parked."""
+        self._tell(self.gate.close)
+
+    def when_idle(self) -> Deferred[None]:
+        """Fire when no ticket is parked or in an engine; at once where none is now."""
+        idle: Deferred[None] = Deferred()
+        self._idle_waiters.append(idle)
+        self._tell(lambda now: [])
+        return idle
+
+    def stop(self) -> None:
+        """Forget the timer; the process ends."""
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    # Decisions
+
+    async def _decided(
+        self, ticket: Ticket, exchange: Exchange, event: Callable[[float], list[Decision]]
+    ) -> Decision:
+        answer: Deferred[Decision] = Deferred()
+        self._waiting[ticket] = answer
+        self._tell(event)
+        if answer.called:
+            return await answer
+        self._events.parked(ticket.model, ticket.priority.name.lower())
+        started = self._clock.seconds()
+        outcome = "left"
+        try:
+            with exchange.trace.park():
+                decision = await answer
+            outcome = "refused" if isinstance(decision, Refused) else "admitted"
+            return decision
+        except CancelledError:
+            self._waiting.pop(ticket, None)
+            self.leave(ticket, finished=False)
+            raise
+        finally:
+            waited_seconds = self._clock.seconds() - started
+            exchange.waited_seconds += waited_seconds
+            self._events.waited(ticket.model, outcome, waited_seconds)
+
+    def _refusal(self, decision: Refused) -> Problem:
+        self._events.rejected(decision.ticket.model, decision.reason.value)
+        return refusal(decision)
+
+    def _tell(self, event: Callable[[float], list[Decision]]) -> None:
+        self._pending.extend(event(self._clock.seconds()))
+        if not self._applying:
+            self._applying = True
+            try:
+                while self._pending:
+                    self._carry_out(self._pending.popleft())
+            finally:
+                self._applying = False
+            self._set_timer()
+            if self._idle_waiters and not self.gate.view(self._clock.seconds()).models:
+                waiters, self._idle_waiters = self._idle_waiters, []
+                for waiter in waiters:
+                    waiter.callback(None)
+
+    def _carry_out(self, decision: Decision) -> None:
+        if isinstance(decision, Parked):
+            return
+        answer = self._waiting.pop(decision.ticket, None)
+        # None: the ticket left between the decision and now, and the gate has been told.
+        if answer is not None:
+            answer.callback(decision)
+
+    def _set_timer(self) -> None:
+        wake_at = self.gate.wake_at()
+        if self._timer is not None:
+            if self._timer.active() and wake_at == self._timer.getTime():
+                return
+            self.stop()
+        if wake_at is not None:
+            delay = max(0.0, wake_at - self._clock.seconds())
+            self._timer = self._clock.callLater(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._tell(self.gate.tick)
+
+
+_WORDS = {
+    Reason.PARK_TIMEOUT: "No place became free in the time that this request may wait",
+    Reason.QUEUE_FULL: "As many requests wait for the engine as may wait",
+    Reason.DEADLINE: "The request could not be served in the time that its client waits",
+    Reason.DRAINING: "This gateway is shutting down; another one will answer",
+}
+
+
+def refusal(decision: Refused) -> Problem:
+    """The gate's refusal as a problem, with what the gate saw."""
+    reason = decision.reason
+    engine = decision.seen
+    retry_after = max(1, math.ceil(decision.ticket.policy.retry_after_seconds))
+    seen = {
+        "running": engine.running,
+        "waiting": engine.waiting,
+        "kv_usage": engine.kv_usage,
+        "max_inflight": engine.max_inflight,
+        "sample_age_seconds": _rounded(engine.sample_age_seconds),
+        "waited_seconds": _rounded(decision.waited_seconds),
+    }
+    return Problem(
+        reason.value,
+        503,
+        f"{_WORDS[reason]}; try again in {retry_after} s.",
+        outcome=Outcome.REJECTED,
+        members={"reason": reason.value, "retry_after": retry_after, **seen},
+        headers={"Retry-After": str(retry_after)},
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

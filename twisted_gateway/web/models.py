@@ -1,0 +1,229 @@
+"""The path of a request to a model: who asks, what for, wait for a place, relay the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.web.http_headers import Headers
+
+from twisted_gateway.config.schema import Model
+from twisted_gateway.core import estimate
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.headers import pairs, request_headers
+from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.ticket import Ticket
+from twisted_gateway.web.call import Call, read_call
+from twisted_gateway.web.exchange import Cut, Exchange
+from twisted_gateway.web.fleet import Fleet
+from twisted_gateway.web.meter import StreamEvents, StreamMeter
+from twisted_gateway.web.proxy import Proxy, ProxyClient
+from twisted_gateway.web.reply import Reply
+
+if TYPE_CHECKING:
+    from twisted_gateway.web.request import GatewayRequest
+
+_ROUTES = frozenset(
+    f"/v1/{name}"
+    for name in (
+        *("chat/completions", "completions", "embeddings", "rerank", "score", "responses"),
+        *("messages", "messages/count_tokens", "audio/transcriptions", "audio/translations"),
+        *("audio/speech", "images/generations", "moderations", "tokenize", "detokenize"),
+        *("classify", "pooling"),
+    )
+)
+
+
+class Models:
+    """Serves `POST /v1/*` and the list of models.
+
+    Args:
+        fleet: the engines and the configuration in force.
+        client: makes the client of a model's engines; takes the model.
+        clock: for timers.
+        events: the metrics of streams.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        client: Callable[[Model], ProxyClient],
+        clock: IReactorTime,
+        events: StreamEvents,
+    ) -> None:
+        """Take what the class documents."""
+        self._fleet = fleet
+        self._client = client
+        self._clock = clock
+        self._events = events
+
+    def serve(self, request: GatewayRequest, rest: str = "") -> Deferred[None]:
+        """Serve one request to a model, to its one outcome.
+
+        Returns:
+            Fires with None when the answer is written or the connection cut. Cancelling it (Klein
+            does when the client leaves) gives up whatever the request waits for.
+        """
+        exchange = request.exchange
+        path = request.path.decode("utf-8", "replace")
+        exchange.route = path if path in _ROUTES else "/v1/*"
+        exchange.ends_itself = True
+        exchange.work = Deferred.fromCoroutine(self._serve(request, exchange))
+        return exchange.work
+
+    async def _serve(self, request: GatewayRequest, exchange: Exchange) -> None:
+        reply: Reply | None = None
+        try:
+            self._admit_newcomers()
+            call = read_call(request, self._fleet.names)
+            ticket = self._ticket(call)
+            reply = self._reply(request, call, ticket)
+            outcome = await self._carry(request, call, ticket, reply)
+        except Problem as problem:
+            outcome = _tell(request, reply, problem)
+        except CancelledError:
+            outcome = _tell(request, reply, exchange.interruption())
+        finally:
+            if reply is not None:
+                reply.release()
+        exchange.end(outcome)
+        if not request.finished:
+            # The connection was cut: returning now would have Klein finish the response.
+            await request.closed()
+
+    async def _carry(
+        self, request: GatewayRequest, call: Call, ticket: Ticket | None, reply: Reply
+    ) -> Outcome:
+        exchange = request.exchange
+        meter = StreamMeter(exchange, self._clock, self._events)
+        try:
+            async with self._fleet.place(call.model, ticket, exchange) as place:
+                proxy = Proxy(
+                    self._client(call.model),
+                    self._clock,
+                    call,
+                    exchange,
+                    reply,
+                    lambda: self._head(request, call),
+                    meter,
+                    release=request.content.release,
+                )
+                return await proxy.carry(place)
+        finally:
+            meter.end()
+
+    def _admit_newcomers(self) -> None:
+        if self._fleet.draining:
+            raise draining()
+
+    def _ticket(self, call: Call) -> Ticket | None:
+        if not (call.gated and call.model.gated):
+            return None
+        return Ticket(
+            model=call.model.name,
+            policy=call.model.policy,
+            priority=call.priority,
+            stream=call.stream,
+            n=call.n,
+            prompt_tokens=estimate.prompt_tokens(
+                call.body_bytes, self._fleet.max_model_len(call.model)
+            ),
+            max_tokens=call.max_tokens,
+            body_bytes=call.body_bytes,
+            wait_seconds=call.wait_seconds,
+        )
+
+    def _reply(self, request: GatewayRequest, call: Call, ticket: Ticket | None) -> Reply:
+        if ticket is not None and call.wait_seconds is not None:
+            wait_seconds = min(call.wait_seconds, int(call.model.policy.max_park_seconds))
+            request.setHeader(b"Preference-Applied", b"wait=%d" % wait_seconds)
+
+        def spent() -> None:
+            if ticket is not None:
+                ticket.head_sent = True
+
+        return Reply(
+            request,
+            request.exchange,
+            self._clock,
+            keep_alive_seconds=call.model.policy.keep_alive_seconds if call.stream else None,
+            stall_seconds=call.model.timeouts.client_stall_seconds,
+            spent=spent,
+        )
+
+    def _head(self, request: GatewayRequest, call: Call) -> Headers:
+        model = call.model
+        out = Headers()
+        for name, value in request_headers(
+            pairs(request.requestHeaders.getAllRawHeaders()),
+            peer=request.peer_host(),
+            scheme="https" if request.isSecure() else "http",
+            request_id=request.exchange.request_id,
+            trusted=self._fleet.config.trusted_proxies,
+            api_key=model.api_key.value if model.api_key is not None else None,
+            stream=call.stream,
+            body_decoded=call.decoded,
+        ):
+            out.addRawHeader(name, value)
+        return out
+
+    # The list of models
+
+    def index(self, request: GatewayRequest) -> None:
+        """`GET /v1/models`: the OpenAI list, aliases included."""
+        request.exchange.route = "/v1/models"
+        tree = {"object": "list", "data": [_entry(name) for name in sorted(self._fleet.names)]}
+        _answer_json(request, tree)
+
+    def show(self, request: GatewayRequest, model_id: str) -> None:
+        """`GET /v1/models/{id}`: one entry; ids may contain `/` and `:`.
+
+        Raises:
+            Problem: 404, there is no such model.
+        """
+        request.exchange.route = "/v1/models/{id}"
+        if model_id not in self._fleet.names:
+            raise Problem(
+                "unknown_model",
+                404,
+                f"The model {model_id[:200]!r} is not served here; `valid_models` lists those that are.",
+                outcome=Outcome.BAD_REQUEST,
+                members={"valid_models": sorted(self._fleet.names)},
+                param="model",
+            )
+        _answer_json(request, _entry(model_id))
+
+
+def draining() -> Problem:
+    """The process is shutting down: the client is to try again elsewhere."""
+    return Problem(
+        "draining",
+        503,
+        "This gateway is shutting down; try again and another one will answer.",
+        outcome=Outcome.REJECTED,
+        members={"reason": "draining", "retry_after": 1},
+        headers={"Retry-After": "1", "Connection": "close"},
+    )
+
+
+def _tell(request: GatewayRequest, reply: Reply | None, why: Problem | Cut) -> Outcome:
+    if reply is not None:
+        reply.fail(why)
+    elif isinstance(why, Problem):
+        request.answer_problem(why)
+    return why.outcome
+
+
+def _entry(name: str) -> dict[str, object]:
+    # OpenAI's clients want an integer; there is no meaningful date to a configured name.
+    return {"id": name, "object": "model", "created": 0, "owned_by": "twisted-gateway"}
+
+
+def _answer_json(request: GatewayRequest, tree: object) -> None:
+    request.answer(200, b"application/json", json.dumps(tree).encode("ascii"))

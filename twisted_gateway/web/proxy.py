@@ -1,0 +1,348 @@
+"""The request to the engine, tried as often as may be, and its answer on the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from treq.client import HTTPClient
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseDone
+from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IBodyProducer
+
+from twisted_gateway.config.schema import EngineKind
+from twisted_gateway.core.errors import Problem, error_frame
+from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_message
+from twisted_gateway.core.headers import is_event_stream, pairs, response_headers
+from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.sse import EventSplitter
+from twisted_gateway.web.call import Call
+from twisted_gateway.web.exchange import Exchange
+from twisted_gateway.web.meter import StreamMeter
+from twisted_gateway.web.patience import Patience
+from twisted_gateway.web.relay import End, Relay, StreamRelay
+from twisted_gateway.web.reply import Reply
+from twisted_gateway.web.upstream_errors import (
+    ConnectFailed,
+    ConnectTimedOut,
+    Disconnected,
+    UpstreamError,
+)
+from twisted_gateway.web.upstream_response import UpstreamResponse
+
+
+class ProxyClient(HTTPClient):
+    """treq's client without its browser manners: no cookies, no redirects, no decoding."""
+
+    def request(  # type: ignore[override]
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Headers,
+        data: IBodyProducer | None = None,
+        **options: Any,
+    ) -> Deferred[UpstreamResponse]:
+        """Send as it stands.
+
+        Returns:
+            Fires with the response when its head is there, its body unread; fails with an
+            `UpstreamError`. Cancelling aborts the connection.
+        """
+        answer: Deferred[UpstreamResponse] = self._agent.request(
+            method.encode("ascii"), url.encode("ascii"), headers, data
+        )
+        return answer
+
+
+class PlaceLike(Protocol):
+    """What the proxy needs of a place (web/admission.py)."""
+
+    @property
+    def upstream(self) -> str:
+        """The engine's base URL."""
+
+    async def again(self, *, connected: bool) -> bool:
+        """The engine refused; True when the request may be tried once more."""
+
+    def content(self) -> None:
+        """An event that bears content came."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """An engine's answer that was read whole, for it was a refusal that might be tried again."""
+
+    response: UpstreamResponse
+    body: bytes
+
+
+class Proxy:
+    """One request's way to an engine and back.
+
+    Args:
+        client: sends.
+        clock: for the time bounds.
+        call: what is asked.
+        exchange: the book.
+        reply: the client's side.
+        head: builds the headers of a request to the engine.
+        meter: reads the metrics off the stream.
+        release: lets the request's body go, once the engine's answer has begun.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: ProxyClient,
+        clock: IReactorTime,
+        call: Call,
+        exchange: Exchange,
+        reply: Reply,
+        head: Callable[[], Headers],
+        meter: StreamMeter,
+        release: Callable[[], None],
+    ) -> None:
+        """Take what the class documents."""
+        self._client = client
+        self._clock = clock
+        self._call = call
+        self._exchange = exchange
+        self._reply = reply
+        self._head = head
+        self._meter = meter
+        self._release = release
+        self._patience = Patience(clock, call.model.timeouts, exchange.interrupt)
+        reply.on_pause = self._patience.hold
+        reply.on_resume = self._patience.release
+
+    async def carry(self, place: PlaceLike) -> Outcome:
+        """Ask the engine and relay its answer.
+
+        Returns:
+            How it ended, the reply being finished or aborted.
+
+        Raises:
+            Problem: the engine failed before a byte of its answer was relayed.
+        """
+        try:
+            answer = await self._ask(place)
+            self._call.body.release()
+            self._release()
+            return await self._pass_on(answer, place)
+        finally:
+            self._patience.stop()
+
+    # To the engine
+
+    async def _ask(self, place: PlaceLike) -> UpstreamResponse | KeptAnswer:
+        while True:
+            self._patience.sent()
+            try:
+                answer = await self._try(place.upstream)
+            except ConnectTimedOut as fault:
+                raise self._unreachable(fault) from fault
+            except ConnectFailed as fault:
+                self._patience.stop()
+                if await place.again(connected=False):
+                    continue
+                raise self._unreachable(fault) from fault
+            except UpstreamError as fault:
+                raise self._unreachable(fault) from fault
+            if not self._refuses(answer):
+                return answer
+            kept = KeptAnswer(answer, await read_body(answer, MAX_ERROR_BODY_BYTES))
+            self._patience.stop()
+            if not await place.again(connected=True):
+                return kept
+
+    async def _try(self, upstream: str) -> UpstreamResponse:
+        with self._exchange.trace.upstream(upstream) as span:
+            headers = self._head()
+            span.inject(headers)
+            answer = await self._client.request(
+                "POST", upstream + self._call.path, headers=headers, data=self._call.body
+            )
+            span.status(answer.code)
+            return answer
+
+    def _refuses(self, answer: UpstreamResponse) -> bool:
+        """Whether this is the engine's own admission that speaks."""
+        if not (self._call.gated and self._call.model.gated):
+            return False
+        return answer.code == 503 or (
+            answer.code == 429 and self._call.model.engine is EngineKind.TEI
+        )
+
+    def _unreachable(self, fault: UpstreamError) -> Problem:
+        self._log.warn(
+            "{model}: {reason} ({request_id})",
+            model=self._call.model.name,
+            reason=fault.reason,
+            request_id=self._exchange.request_id,
+        )
+        if isinstance(fault, ConnectTimedOut):
+            return Problem(
+                "upstream_timeout",
+                504,
+                f"The engine of {self._call.model.name} could not be reached in time.",
+                outcome=Outcome.UPSTREAM_TIMEOUT,
+                members={"reason": "connect_timeout"},
+            )
+        if isinstance(fault, ConnectFailed):
+            words = "could not be reached"
+        elif isinstance(fault, Disconnected):
+            words = "closed the connection before it answered"
+        else:
+            words = "gave no answer that can be relayed"
+        return Problem(
+            "upstream_error",
+            502,
+            f"The engine of {self._call.model.name} {words}: {fault.reason}.",
+            outcome=Outcome.UPSTREAM_ERROR,
+        )
+
+    # And back
+
+    async def _pass_on(self, answer: UpstreamResponse | KeptAnswer, place: PlaceLike) -> Outcome:
+        if isinstance(answer, KeptAnswer):
+            return self._pass_kept(answer)
+        content_type = _first(answer, b"Content-Type")
+        encoded = _first(answer, b"Content-Encoding").strip().lower() not in (b"", b"identity")
+        if is_event_stream(content_type) and not encoded and answer.code < 300:
+            return await self._pass_stream(answer, place)
+        if self._reply.spent:
+            return await self._frame(answer)
+        return await self._pass_bytes(answer)
+
+    def _pass_kept(self, kept: KeptAnswer) -> Outcome:
+        if self._reply.spent:
+            return self._frame_body(kept.response, kept.body)
+        self._begin(kept.response, len(kept.body))
+        self._reply.write(kept.body)
+        self._reply.finish()
+        return Outcome.UPSTREAM_STATUS
+
+    async def _pass_bytes(self, answer: UpstreamResponse) -> Outcome:
+        length = answer.length if isinstance(answer.length, int) else None
+        self._begin(answer, length)
+        self._patience.begun()
+        relay = Relay(self._reply, self._patience.heard)
+        answer.deliverBody(relay)
+        if await relay.done is End.BROKEN:
+            self._reply.abort()
+            return Outcome.UPSTREAM_INCOMPLETE
+        self._reply.finish()
+        return Outcome.OK if answer.code < 400 else Outcome.UPSTREAM_STATUS
+
+    async def _pass_stream(self, answer: UpstreamResponse, place: PlaceLike) -> Outcome:
+        splitter = EventSplitter()
+        self._reply.begin_stream(answer.code, answer.phrase, self._headers(answer), splitter)
+        self._meter.begin(self._patience.begun, place.content)
+        relay = StreamRelay(self._reply, self._patience.heard, splitter, self._meter.event)
+        answer.deliverBody(relay)
+        end = await relay.done
+        if end is End.BROKEN or (end is End.CLOSED and not self._meter.terminal):
+            self._reply.fail(
+                Problem(
+                    "upstream_incomplete",
+                    502,
+                    "The engine's answer broke off before it was whole.",
+                    outcome=Outcome.UPSTREAM_INCOMPLETE,
+                    members={"reason": "upstream_incomplete"},
+                )
+            )
+            return Outcome.UPSTREAM_INCOMPLETE
+        rest = splitter.finish()
+        if rest:
+            self._reply.write(rest)
+        self._reply.finish()
+        return Outcome.UPSTREAM_ERROR if self._meter.error is not None else Outcome.OK
+
+    def _begin(self, answer: UpstreamResponse, length: int | None) -> None:
+        headers = self._headers(answer)
+        if length is not None:
+            headers.append((b"Content-Length", b"%d" % length))
+        self._reply.begin(answer.code, answer.phrase, headers)
+
+    def _headers(self, answer: UpstreamResponse) -> list[tuple[bytes, bytes]]:
+        return response_headers(
+            pairs(answer.headers.getAllRawHeaders()),
+            request_id=self._exchange.request_id,
+            engines=self._call.model.upstreams,
+            paths=self._call.model.paths,
+        )
+
+    async def _frame(self, answer: UpstreamResponse) -> Outcome:
+        """The 200 is spent, and this is no event stream: its one event is an error."""
+        return self._frame_body(answer, await read_body(answer, MAX_ERROR_BODY_BYTES))
+
+    def _frame_body(self, answer: UpstreamResponse, body: bytes) -> Outcome:
+        failed = answer.code >= 400
+        said = upstream_message(body if failed else b"")
+        default = (
+            f"The engine answered {answer.code}."
+            if failed
+            else "The engine answered with something else where an event stream was expected."
+        )
+        members: Mapping[str, Any] = {
+            "status": answer.code if failed else 502,
+            "reason": "upstream_status" if failed else "upstream_not_a_stream",
+            "upstream_status": answer.code,
+            "request_id": self._exchange.request_id,
+        }
+        self._reply.last_words(error_frame(said.error_object(message=default), members))
+        return Outcome.UPSTREAM_STATUS if failed else Outcome.UPSTREAM_ERROR
+
+
+class _Gatherer(TwistedProtocol):
+    """Reads a body up to a limit; what is more is cut off, with the connection."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.done: Deferred[bytes] = Deferred(self._abort)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > self._limit_bytes:
+            self._abort(self.done)
+            self._finish()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if not reason.check(ResponseDone, PotentialDataLoss):
+            self._log.debug("an engine's refusal broke off: {reason}", reason=reason.value)
+        self._finish()
+
+    _log = Logger()
+
+    def _finish(self) -> None:
+        if not self.done.called:
+            self.done.callback(b"".join(self._pieces)[: self._limit_bytes])
+
+    def _abort(self, _: Deferred[bytes]) -> None:
+        transport: Any = self.transport
+        transport.abortConnection()
+
+
+async def read_body(answer: UpstreamResponse, limit_bytes: int) -> bytes:
+    """The body of a small answer, cut at the limit; cancelling aborts its connection."""
+    gatherer = _Gatherer(limit_bytes)
+    answer.deliverBody(gatherer)
+    return await gatherer.done
+
+
+def _first(answer: UpstreamResponse, name: bytes) -> bytes:
+    values = answer.headers.getRawHeaders(name)
+    return values[0] if values else b""

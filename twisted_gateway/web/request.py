@@ -1,0 +1,373 @@
+"""The gateway's request and channel: twisted.web's, with bounds where those have none.
+
+twisted.web spools bodies of 100 kB and more to a file, has no bound on a body, lets the idle
+timer alone guard a slow one, and stops reading from a client that sends on behind an unanswered
+request, so that it would not notice it leave. All four are put right here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import server
+from twisted.web.http import HTTPChannel, datetimeToString
+
+from twisted_gateway.core.errors import PROBLEM_TYPE, Problem
+from twisted_gateway.core.headers import Networks, is_websocket_handshake, pairs
+from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.web.exchange import Exchange
+from twisted_gateway.web.intake import Body
+
+if TYPE_CHECKING:
+    from twisted_gateway.web.site import GatewaySite
+
+_SLASHES = re.compile(rb"/{2,}")
+_EARLY_ANSWER_LINGER_SECONDS = 5.0
+_MAX_LINE_BYTES = 16384
+_PHRASES = {408: b"Request Timeout", 413: b"Content Too Large", 503: b"Service Unavailable"} | {
+    431: b"Request Header Fields Too Large"
+}
+
+
+class GatewayRequest(server.Request):
+    """One request: its body in bounded memory, its exchange, and its answer.
+
+    Attributes:
+        exchange: opened when the head has been read.
+        content: the body so far.
+    """
+
+    site: GatewaySite
+    exchange: Exchange
+    content: Body
+    defaultContentType = None
+    _parsePOSTFormSubmission = False
+    _refused = False
+    _body_timer: IDelayedCall | None = None
+    _aborted = False
+
+    # Coming in
+
+    def gotLength(self, length: int | None) -> None:
+        """The head is read: open the exchange, refuse at once what is too large already."""
+        site = self.site = self.channel.site
+        self.content = Body(site.held)
+        self.exchange = site.open_exchange(self)
+        if length == 0:
+            return
+        limit = site.max_body_bytes()
+        if length is not None and length > limit:
+            self.refuse_early(body_too_large(limit, f"Content-Length says {length}"))
+            return
+        seconds = site.body_seconds()
+        self._body_timer = site.reactor.callLater(seconds, self._body_too_slow, seconds)
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """A piece of the body: count it, and refuse it as soon as it passes a bound."""
+        if self._refused:
+            return
+        limit = self.site.max_body_bytes()
+        if len(self.content) + len(data) > limit:
+            self.refuse_early(body_too_large(limit, "more bytes than that have come"))
+        elif not self.content.add(data):
+            self.refuse_early(held_too_much(self.site.retry_after_seconds))
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """The whole request has come: find its handler, unless it has been refused already."""
+        self._stop_body_timer()
+        if self._refused:
+            return
+        self.method, self.uri, self.clientproto = command, path, version
+        self.args = {}
+        self.path = _SLASHES.sub(b"/", path.partition(b"?")[0])
+        if len(self.path) > 1:
+            self.path = self.path.rstrip(b"/") or b"/"
+        self.process()
+
+    def process(self) -> None:
+        """Answer what needs no handler, else hand on to the resource tree."""
+        self.exchange.method = self.method.decode("ascii", "replace")
+        self.exchange.path = self.path.decode("utf-8", "replace")
+        self.setHeader(b"X-Request-ID", self.exchange.request_id)
+        self.site.cors.apply(self)
+        if is_websocket_handshake(pairs(self.requestHeaders.getAllRawHeaders())):
+            self.answer_problem(
+                Problem(
+                    "websocket",
+                    426,
+                    "This gateway does not speak WebSocket; send a plain HTTP/1.1 request.",
+                    outcome=Outcome.BAD_REQUEST,
+                    headers={"Upgrade": "HTTP/1.1"},
+                )
+            )
+        elif not self.site.cors.preflight(self):
+            super().process()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The client has left: whatever is still open ends as a disconnect."""
+        self._stop_body_timer()
+        exchange = getattr(self, "exchange", None)
+        super().connectionLost(reason)
+        if exchange is not None and not exchange.ends_itself:
+            exchange.end(Outcome.CLIENT_DISCONNECT)
+
+    # Going out
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing can be written any more."""
+        return bool(self._disconnected or self.finished or self._aborted)
+
+    def send_head(self, code: int, phrase: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write status line and headers now; the body follows by `write`."""
+        if self.gone:
+            return
+        self.setResponseCode(code, phrase)
+        seen: set[bytes] = set()
+        for name, value in headers:
+            key = name.lower()
+            if key in seen:
+                self.responseHeaders.addRawHeader(name, value)
+            else:
+                seen.add(key)
+                self.responseHeaders.setRawHeaders(name, [value])
+        self.write(b"")
+
+    def answer(
+        self,
+        code: int,
+        content_type: bytes,
+        body: bytes,
+        headers: Iterable[tuple[bytes, bytes]] = (),
+        outcome: Outcome = Outcome.OK,
+    ) -> None:
+        """Write a whole answer and end the request with this outcome."""
+        if self.gone:
+            return
+        self.setResponseCode(code)
+        self.setHeader(b"Content-Type", content_type)
+        self.setHeader(b"Content-Length", b"%d" % len(body))
+        for name, value in headers:
+            self.setHeader(name, value)
+        self.exchange.bytes_sent += len(body)
+        self.write(body)
+        self.exchange.end(outcome, code)
+        self.finish()
+
+    def answer_problem(self, problem: Problem) -> None:
+        """Answer with a problem document and end the exchange with its outcome."""
+        self.answer(
+            problem.status,
+            PROBLEM_TYPE,
+            problem.body(self.exchange.request_id),
+            _encoded(problem.headers),
+            problem.outcome,
+        )
+
+    def finish(self) -> None:
+        """End the response; once the connection is gone or was aborted, nothing happens.
+
+        An exchange whose outcome nobody has fixed by now went well.
+        """
+        if not self.gone:
+            super().finish()
+            if not self.exchange.ends_itself:
+                self.exchange.end(Outcome.OK)
+
+    def write(self, data: bytes) -> None:
+        """Write body bytes; once the connection is gone or was aborted, nothing happens."""
+        if not self.gone:
+            super().write(data)
+
+    def unregisterProducer(self) -> None:
+        """Take the producer away; also after the connection was lost."""
+        if self.channel is not None:
+            super().unregisterProducer()
+        self.producer = None
+
+    def abort(self) -> None:
+        """Cut the connection without another byte."""
+        if not self.gone:
+            self._aborted = True
+            self.channel.abortConnection()
+
+    def waiting_bytes(self) -> int | None:
+        """Bytes that wait for the client in our own buffer; None where the transport hides it."""
+        transport = self.transport
+        try:
+            return len(transport.dataBuffer) - int(transport.offset)
+        except AttributeError:
+            return None
+
+    def peer_host(self) -> str:
+        """The address at the other end of the connection, "" where it has none (UNIX sockets)."""
+        host = getattr(self.client, "host", "")
+        return host if isinstance(host, str) else ""
+
+    def peer_is_trusted(self, networks: Networks) -> bool:
+        """Whether the other end of the connection is one of these proxies."""
+        try:
+            address = ip_address(self.peer_host())
+        except ValueError:
+            return False
+        return any(address in network for network in networks)
+
+    def closed(self) -> Deferred[None]:
+        """Fire, with None, when the request has ended in whatever way."""
+        done: Deferred[None] = self.notifyFinish()
+        return done.addErrback(lambda _: None)
+
+    def processingFailed(self, reason: Failure) -> Failure:
+        """A fault of our own: log it, and answer without a traceback."""
+        self._log.failure("{request!r} failed", request=self, failure=reason)
+        problem = internal_error()
+        if self.startedWriting:
+            self.abort()
+            self.exchange.end(problem.outcome)
+        else:
+            self.answer_problem(problem)
+        return reason
+
+    def refuse_early(self, problem: Problem) -> None:
+        """Answer before the whole request has come, then let the rest of it run to nowhere."""
+        self._refused = True
+        self._stop_body_timer()
+        self.content.release()
+        # Else the channel would still say 100 Continue, behind the final answer.
+        self.requestHeaders.removeHeader(b"Expect")
+        body = problem.body(self.exchange.request_id)
+        self.exchange.status = problem.status
+        self.channel.answer_and_drain(
+            problem.status,
+            [
+                (b"Content-Type", PROBLEM_TYPE),
+                (b"X-Request-ID", self.exchange.request_id.encode("ascii")),
+                *self.site.cors.headers(self),
+                *_encoded(problem.headers),
+            ],
+            body,
+        )
+        self.exchange.end(problem.outcome)
+
+    def _body_too_slow(self, seconds: float) -> None:
+        self._body_timer = None
+        self.refuse_early(
+            Problem(
+                "body_timeout",
+                408,
+                f"The request body did not arrive whole within {seconds:g} s.",
+                outcome=Outcome.BAD_REQUEST,
+            )
+        )
+
+    def _stop_body_timer(self) -> None:
+        timer, self._body_timer = self._body_timer, None
+        if timer is not None:
+            timer.cancel()
+
+
+class GatewayChannel(HTTPChannel):
+    """twisted.web's channel; also lets an early answer reach a client that is still sending."""
+
+    _log = Logger()
+    MAX_LENGTH = _MAX_LINE_BYTES
+    site: GatewaySite
+    _linger: IDelayedCall | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        """Feed the parser; the idle timer bounds a whole head, not the pause between its bytes."""
+        if self._linger is not None:
+            return
+        if not self.line_mode:
+            self.resetTimeout()
+        super(HTTPChannel, self).dataReceived(data)
+
+    def rawDataReceived(self, data: bytes) -> None:
+        """Body bytes, or bytes behind a request that has no answer yet: those are bounded."""
+        super().rawDataReceived(data)
+        if self._handlingRequest and sum(map(len, self._dataBuffer)) > (
+            self._optimisticEagerReadSize
+        ):
+            # From here on twisted.web would read no more, and so never notice the client leave.
+            self._log.info("cut a client that sent on behind an unanswered request")
+            self.abortConnection()
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """A request or header line that is too long: 431, as RFC 6585 has it."""
+        self.answer_and_drain(431, [], b"")
+
+    def answer_and_drain(
+        self, code: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Write a whole answer, close our half, and read the rest of the request to nowhere.
+
+        Closing with unread input would send a reset, and the client might never see the answer.
+        """
+        head = [b"HTTP/1.1 %d %s\r\n" % (code, _PHRASES.get(code, b"Error"))]
+        head += [b"%s: %s\r\n" % pair for pair in headers]
+        head.append(
+            b"Date: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+            % (datetimeToString(), len(body))
+        )
+        self.setTimeout(None)
+        self.transport.write(b"".join(head) + body)
+        self._linger = self.callLater(_EARLY_ANSWER_LINGER_SECONDS, self.abortConnection)
+        half_close = getattr(self.transport, "loseWriteConnection", None)
+        if half_close is not None:
+            half_close()
+
+    def abortConnection(self) -> None:
+        """Cut the connection at once."""
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The client has gone."""
+        if self._linger is not None and self._linger.active():
+            self._linger.cancel()
+        self.site.connection_closed(self)
+        super().connectionLost(reason)
+
+
+def internal_error() -> Problem:
+    """A fault of the gateway's own: what it was is in the log, not in the answer."""
+    return Problem(
+        "internal_error",
+        500,
+        "The gateway failed to handle this request; its log has the reason.",
+        outcome=Outcome.INTERNAL_ERROR,
+    )
+
+
+def held_too_much(retry_after_seconds: float) -> Problem:
+    """The process holds `maxHeldBytes` of request bodies already."""
+    return Problem(
+        "queue_full",
+        503,
+        "The gateway holds as many request bodies as it may; try again later.",
+        outcome=Outcome.REJECTED,
+        members={"reason": "queue_full", "retry_after": math.ceil(retry_after_seconds)},
+        headers={"Retry-After": str(math.ceil(retry_after_seconds))},
+    )
+
+
+def body_too_large(limit_bytes: int, seen: str) -> Problem:
+    """A body over its limit."""
+    return Problem(
+        "body_too_large",
+        413,
+        f"The request body may have at most {limit_bytes} bytes; {seen}.",
+        outcome=Outcome.BAD_REQUEST,
+        members={"max_body_bytes": limit_bytes},
+    )
+
+
+def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("ascii"), value.encode("utf-8")) for name, value in headers.items()]

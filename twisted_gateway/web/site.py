@@ -1,0 +1,235 @@
+"""The site: connections and requests with their bounds, and the Klein app that routes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from klein import Klein
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Protocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.resource import IResource
+from twisted.web.server import Site
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+
+from twisted_gateway.config.schema import Config
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.web.cors import Cors
+from twisted_gateway.web.exchange import Exchange
+from twisted_gateway.web.intake import HeldBytes
+from twisted_gateway.web.models import Models
+from twisted_gateway.web.operations import Operations
+from twisted_gateway.web.request import GatewayChannel, GatewayRequest, internal_error
+
+IDLE_SECONDS = 75.0
+"""How long an idle keep-alive connection is kept; above nginx's own 60 s, so that nginx closes
+first and never sends a request into a connection that is being closed here."""
+
+
+class Connections:
+    """How many clients are connected, over all listeners of the process.
+
+    Attributes:
+        now: connections open.
+        limit: the bound, `maxConnections`.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Start with none."""
+        self.now = 0
+        self.limit = limit
+
+
+class GatewaySite(Site):
+    """A site whose every bound is explicit.
+
+    Args:
+        resource: the root of the resource tree.
+        reactor: for timers.
+        config: says which configuration is in force now.
+        held: bytes of request bodies held by the process.
+        connections: connections of the process.
+        open_exchange: makes the exchange of a request whose head has been read.
+    """
+
+    protocol = GatewayChannel
+    requestFactory = GatewayRequest
+    displayTracebacks = False
+    noisy = False
+    reactor: IReactorTime
+
+    def __init__(
+        self,
+        resource: IResource,
+        *,
+        reactor: IReactorTime,
+        config: Callable[[], Config],
+        held: HeldBytes,
+        connections: Connections,
+        open_exchange: Callable[[GatewayRequest], Exchange],
+    ) -> None:
+        """Take what the class documents."""
+        super().__init__(resource, timeout=IDLE_SECONDS, reactor=reactor)
+        self._config = config
+        self.held = held
+        self._connections = connections
+        self.open_exchange = open_exchange
+
+    def startFactory(self) -> None:
+        """No access-log file and no clock for one: the gateway logs by itself."""
+
+    def stopFactory(self) -> None:
+        """Nothing was started."""
+
+    def log(self, request: object) -> None:
+        """The gateway logs by itself, when an exchange ends."""
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """A channel, or, past the bound, a protocol that says so and closes."""
+        if self._connections.now >= self._connections.limit:
+            return _TooManyConnections(self._connections.limit)
+        self._connections.now += 1
+        return super().buildProtocol(addr)
+
+    def connection_closed(self, channel: GatewayChannel) -> None:
+        """A channel that `buildProtocol` made has ended."""
+        self._connections.now -= 1
+
+    @property
+    def cors(self) -> Cors:
+        """The cross-origin policy in force."""
+        return Cors(self._config().cors_origins)
+
+    @property
+    def retry_after_seconds(self) -> float:
+        """What a client is told that comes when too much is held."""
+        return 5.0
+
+    def max_body_bytes(self) -> int:
+        """The bound while no model is known: the largest that any model allows."""
+        config = self._config()
+        return max(
+            (model.max_body_bytes for model in config.models.values()),
+            default=config.max_body_bytes,
+        )
+
+    def body_seconds(self) -> float:
+        """The time for a whole body while no model is known: the longest of any model."""
+        models = self._config().models.values()
+        return max((model.timeouts.body_seconds for model in models), default=60.0)
+
+
+class _TooManyConnections(Protocol):
+    """Says 503 and closes; reads nothing."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def connectionMade(self) -> None:
+        problem = Problem(
+            "too_many_connections",
+            503,
+            f"The gateway serves at most {self._limit} connections at once.",
+            outcome=Outcome.REJECTED,
+            members={"reason": "queue_full"},
+        )
+        body = problem.body("-")
+        assert self.transport is not None
+        self.transport.write(
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
+            b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+            % (len(body), body)
+        )
+        self.transport.loseConnection()
+
+
+class Root:
+    """The routes of the gateway.
+
+    `public` serves the models, `admin` the operations endpoints; where no `adminListen` is
+    configured one app serves both.
+    """
+
+    _log = Logger()
+
+    def __init__(self, models: Models, operations: Operations) -> None:
+        """Take the handlers."""
+        self._models = models
+        self._operations = operations
+
+    def public(self, *, with_operations: bool) -> IResource:
+        """The resource of the listeners that clients use."""
+        app = self._app()
+        app.route("/v1/models", methods=["GET"])(self._models.index)
+        app.route("/v1/models/<path:model_id>", methods=["GET"])(self._models.show)
+        app.route("/v1/<path:rest>", methods=["POST"])(self._models.serve)
+        if with_operations:
+            self._add_operations(app)
+        return app.resource()
+
+    def admin(self) -> IResource:
+        """The resource of `adminListen`."""
+        app = self._app()
+        self._add_operations(app)
+        return app.resource()
+
+    def _add_operations(self, app: Klein) -> None:
+        operations = self._operations
+        for path, handler in operations.routes().items():
+            app.route(path, methods=["GET"])(handler)
+
+    def _app(self) -> Klein:
+        app = Klein()
+        # Paths are normalised before they come here; a redirect would lose a POST's body.
+        app.url_map.strict_slashes = False
+        app.url_map.merge_slashes = False
+        app.handle_errors(HTTPException)(self._refuse)
+        app.handle_errors(Problem)(lambda request, failure: request.answer_problem(failure.value))
+        app.handle_errors(Exception)(self._fault)
+        return app
+
+    def _refuse(self, request: GatewayRequest, failure: Failure) -> None:
+        """The router found nothing: 404, or 405 with what is allowed."""
+        request.answer_problem(routing_problem(failure.value, request))
+
+    def _fault(self, request: GatewayRequest, failure: Failure) -> Deferred[None] | None:
+        self._log.failure("{request!r} failed", request=request, failure=failure)
+        problem = internal_error()
+        if request.startedWriting:
+            request.abort()
+            request.exchange.end(problem.outcome)
+            return request.closed() if not request.finished else None
+        request.answer_problem(problem)
+        return None
+
+
+def routing_problem(refusal: object, request: GatewayRequest) -> Problem:
+    """The router's refusal as a problem document."""
+    path = request.path.decode("utf-8", "replace")
+    if isinstance(refusal, MethodNotAllowed):
+        allowed = sorted(refusal.valid_methods or ())
+        return Problem(
+            "method_not_allowed",
+            405,
+            f"{path} takes {', '.join(allowed)}, not {request.method.decode('ascii', 'replace')}.",
+            outcome=Outcome.BAD_REQUEST,
+            headers={"Allow": ", ".join(allowed)},
+        )
+    if not isinstance(refusal, NotFound):
+        return internal_error()
+    return Problem(
+        "not_found",
+        404,
+        f"Nothing is served at {path}; models are at POST /v1/*, their list at GET /v1/models.",
+        outcome=Outcome.BAD_REQUEST,
+    )
+
+
+def whole_seconds(seconds: float) -> int:
+    """Seconds for a `Retry-After`, rounded up."""
+    return max(1, math.ceil(seconds))

@@ -1,0 +1,1 @@
+"""The status page for people."""
