@@ -45,6 +45,17 @@ def twistd(*arguments: str, where: str) -> str:
     return done.stdout
 
 
+def loads_tracing(where: str) -> bool:
+    """Whether the gateway loads OpenTelemetry, which costs a start its speed, with tracing off."""
+    program = (
+        "import sys, twisted_gateway.tap, twisted_gateway.service\n"
+        "from twisted_gateway.telemetry import tracing\n"
+        "tracing.start({}, None, None)\n"
+        "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+    return subprocess.run([sys.executable, "-c", program], cwd=where, timeout=60).returncode != 0
+
+
 def main() -> None:
     """Check, and exit non-zero with a sentence where something is wrong."""
     absent = missing()
@@ -53,6 +64,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as empty:
         if "llm-gateway" not in twistd("--help", where=empty):
             sys.exit("twistd --help does not list llm-gateway")
+        if loads_tracing(where=empty):
+            sys.exit("the OpenTelemetry SDK is loaded although no exporter is configured")
         if "--config" not in twistd("llm-gateway", "--help", where=empty):
             sys.exit("twistd llm-gateway --help does not name --config")
     print(f"{len(modules())} modules installed; twistd lists llm-gateway")

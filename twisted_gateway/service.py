@@ -15,12 +15,10 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.web.iweb import IAgent
 
 from twisted_gateway.config.load import ConfigError
 from twisted_gateway.config.schema import Config, Model
 from twisted_gateway.core.preferences import request_id
-from twisted_gateway.engines.scrape import scraping_agent
 from twisted_gateway.telemetry.access import AccessEntry, AccessLog
 from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.telemetry.tracing import Tracing
@@ -247,8 +245,9 @@ class Gateway(MultiService):
     def _client(self, model: Model) -> ProxyClient:
         return ProxyClient(self.agent.bound(model.timeouts.connect_seconds))
 
-    def _scraping(self, connect_seconds: float) -> IAgent:
-        return scraping_agent(self._reactor, connect_seconds)
+    def _scraping(self, connect_seconds: float) -> UpstreamAgent:
+        # A pool of its own: those that carry inference may be full when the gauges matter most.
+        return UpstreamAgent(self._reactor, connect_seconds=connect_seconds, max_idle_per_host=1)
 
 
 class Watcher(Service):

@@ -146,7 +146,7 @@ class FormTests(TestCase):
             *("tcp:80:what=1", "tcp:80\n", "ssl:443:privateKey=/does/not/exist"),
         )
 
-    @settings(max_examples=100)
+    @settings(max_examples=60)
     @given(st.text(st.sampled_from("http:/[]@?#%.\n* 9aé\ud800"), max_size=20))
     def test_any_text(self, text: str) -> None:
         """No text gives anything but a value or `Wrong`."""

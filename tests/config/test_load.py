@@ -37,8 +37,8 @@ class TopLevelTests(LoadingTestCase):
         config = self.load(
             "listen: [tcp:1, 'tcp:2']\nadminListen: [tcp:3]\nmaxBodyBytes: 5\nmaxHeldBytes: 6\n"
             "maxConnections: 7\ndrainSeconds: 8\nreload: watch\n"
-            "cors: {origins: ['*', 'https://A.example']}\ntenants: {trustedProxies: [10.1.0.0/16]}\n"
-            + MODEL
+            "cors: {origins: ['*', 'https://A.example']}\n"
+            "tenants: {trustedProxies: [10.1.0.0/16]}\n" + MODEL
         )
         self.assertEqual(config.listen, ("tcp:1", "tcp:2"))
         self.assertEqual(config.admin_listen, ("tcp:3",))
@@ -149,7 +149,8 @@ class TopLevelTests(LoadingTestCase):
         """Lists are lists, long enough, without repetition; items have places of their own."""
         self.assertFaults(
             MODEL + "listen: tcp:1\n",
-            "f.yaml: line 2: listen: expected a list of Twisted server endpoints, not a single value",
+            "f.yaml: line 2: listen: expected a list of Twisted server endpoints, "
+            "not a single value",
         )
         self.assertFaults(
             MODEL + "listen:\n - tcp:1\n - tcp:1\n - {}\n",
@@ -203,7 +204,8 @@ class TopLevelTests(LoadingTestCase):
         """An unset variable is named; one with the wrong value is shown as it is written."""
         self.assertFaults(
             MODEL + 'maxConnections: "${N}"\ndrainSeconds: "${D}"\n',
-            "f.yaml: line 2: maxConnections: expected N in the environment, or a default: ${N:-...}",
+            "f.yaml: line 2: maxConnections: expected N in the environment, "
+            "or a default: ${N:-...}",
             "f.yaml: line 3: drainSeconds: expected a number, more than 0 and at most 604800, "
             'not the string "${D}"',
             environ={"D": "hunter2"},
@@ -238,19 +240,19 @@ class RobustnessTests(LoadingTestCase):
         else:
             self.assertIsInstance(config, Config)
 
-    @settings(max_examples=100)
+    @settings(max_examples=60)
     @given(st.text(max_size=60))
     def test_any_text(self, text: str) -> None:
         """Any text gives a configuration or faults of one line each."""
         self.outcome(text)
 
-    @settings(max_examples=200)
+    @settings(max_examples=60)
     @given(st.lists(st.sampled_from(PIECES), max_size=25))
     def test_any_pieces(self, pieces: list[str]) -> None:
         """So does any medley of what configurations are made of."""
         self.outcome("".join(pieces))
 
-    @settings(max_examples=100)
+    @settings(max_examples=60)
     @given(
         st.sampled_from(
             ["upstream", "engine", "apiKey", "paths", "admission", "timeouts", "aliases"]
@@ -285,7 +287,7 @@ class LoadFileTests(LoadingTestCase):
         return str(path / name)
 
     def fault(self, path: str) -> Fault:
-        error = self.assertRaises(ConfigError, load_file, path, {})
+        error: ConfigError = self.assertRaises(ConfigError, load_file, path, {})
         (fault,) = error.faults
         self.assertEqual((fault.file, fault.line), (path, None))
         return fault

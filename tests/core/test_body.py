@@ -37,8 +37,7 @@ def reference(body: bytes) -> str | None:
             body.decode("utf-8"),
             object_pairs_hook=tuple,
             parse_constant=constant,
-            parse_int=str,
-            parse_float=str,
+            parse_int=float,
         )
     except ValueError:
         return None
@@ -49,7 +48,7 @@ def reference(body: bytes) -> str | None:
     if len(found) != 1 or found[0][0] != "model" or not isinstance(found[0][1], str):
         return None
     stream = [value for key, value in pairs if key == "stream"][-1:]
-    if stream and stream[0] not in (True, False, None):
+    if stream and not any(stream[0] is value for value in (True, False, None)):
         return None
     try:
         found[0][1].encode("utf-8")
@@ -87,7 +86,11 @@ TEXT = st.one_of(
     KEYS, st.text(max_size=6), st.text(st.sampled_from('"\\{}[]:,model\n\U0001f600\ud800'))
 )
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 10**40), st.floats(allow_nan=False), TEXT
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 10**40),
+    st.floats(allow_nan=False, allow_infinity=False),
+    TEXT,
 )
 
 

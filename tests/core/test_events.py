@@ -209,6 +209,7 @@ class Errors(TestCase):
             ({"type": "error", "code": "c", "message": "m"}, "error", ErrorInfo("m", code="c")),
             ({"type": "error", "code": "c", "message": "m"}, "", ErrorInfo("m", code="c")),
             ({"message": "m"}, "error", ErrorInfo("m")),
+            ({"type": "t", "message": "m"}, "error", ErrorInfo("m", "t")),
         ):
             self.assertEqual(of(tree, name), Meaning(error=expected), tree)
 

@@ -92,9 +92,9 @@ class Model:
             return "gauges"
         if self.policy.when_stale is WhenStale.CLOSED:
             return "closed"
-        if self.policy.when_stale is WhenStale.HOLD and engine.sample is not None:
-            if now < engine.stale_since + self.policy.hold_seconds:
-                return "gauges"
+        holding = self.policy.when_stale is WhenStale.HOLD and engine.sample is not None
+        if holding and now < engine.stale_since + self.policy.hold_seconds:
+            return "gauges"
         known = self.policy.max_inflight is not None or engine.learned is not None
         return "ledger" if known else "nothing"
 
@@ -240,7 +240,7 @@ class Model:
 
     def turning_points(self) -> set[float]:
         """Every time at which something may change although nothing happens."""
-        times = set(self.until[t] for t in self.parked) | set(self.hold.values())
+        times = {self.until[t] for t in self.parked} | set(self.hold.values())
         for engine in self.engines:
             times |= {self.starts_at(ticket) for ticket in engine.own}
             times.add(engine.probe_at)

@@ -243,6 +243,8 @@ class Requests(TestCase):
             self.assertNotIn("x-custom", to_engine((b"X-Custom", bad)))
             self.assertNotIn("x-custom", to_client((b"X-Custom", bad)))
             self.assertEqual(to_engine((b"X" + bad, b"v")), to_engine())
+            trail = to_engine((b"X-Forwarded-For", bad), peer="10.0.0.1")["x-forwarded-for"]
+            self.assertEqual(trail, ["10.0.0.1"])
         self.assertNotIn("authorization", to_engine(api_key="a\r\nX: y"))
 
     @settings(max_examples=60)

@@ -85,9 +85,10 @@ def base_url(text: str) -> str:
     """
     try:
         parts = _split(text)
+        authority = _authority(parts)
     except ValueError:
         raise Wrong("expected a URL such as http://host:8000") from None
-    if parts.scheme not in _PORTS or not parts.netloc:
+    if parts.scheme not in _PORTS or parts.port == 0:
         raise Wrong("expected a URL such as http://host:8000")
     if "@" in parts.netloc:
         raise Wrong("expected a URL without user and password (use apiKey)")
@@ -95,7 +96,7 @@ def base_url(text: str) -> str:
         raise Wrong("expected a URL without query and fragment")
     if parts.path and not _PATH.fullmatch(parts.path):
         raise Wrong("expected a URL whose path needs no escapes")
-    return f"{parts.scheme}://{_authority(parts)}{parts.path.rstrip('/')}"
+    return f"{parts.scheme}://{authority}{parts.path.rstrip('/')}"
 
 
 def engine_address(url: str) -> str:

@@ -267,6 +267,7 @@ ROOT = Section(
         Key(
             name="models",
             kind=MapOf(_NAME, MODEL, "a mapping from names to models", minimum=1),
+            derived=True,
             about='What clients may put in "model", and where it goes.',
         ),
     ),

@@ -115,7 +115,7 @@ class Key:
         attribute: where it goes, if not by its name.
         environment: the variables that it is taken from, the first that is set counts. How they
             rank against the file is said where they are read.
-        derived: whether its default is computed, so that none can be stated.
+        derived: whether its default is computed or there is none, so that none is stated.
         own: of `admission`: whether models that share an engine may differ in it.
         show: gives what `dump` shows from the value that holds it; None to leave the key out.
     """

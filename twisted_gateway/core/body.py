@@ -10,8 +10,9 @@ Each step is one pass of C code over the bytes:
 2. msgspec checks the grammar and picks the wanted top-level keys, unescaped, as spans of bytes.
    It knows every spelling of `model` in another case by name. Of duplicates it keeps the last.
 3. A search for the key as text. If it stands there once, that is the key which msgspec found.
-4. Only if it stands there more often (a tool's schema may have a property of that name), the
-   levels of nesting are counted, over the body less everything but brackets and those keys.
+4. If it stands there more often (a tool's schema may have a property of that name), msgspec tells
+   whether the first is the only one at the top. Only if it is not, the levels of nesting are
+   counted, over the body less everything but brackets and those keys.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ _LETTER_ESCAPES = tuple(
 )
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
-# For `_levels`: NUL, which JSON never holds, stands for a key; then 0 for it, 1 and -1 for brackets.
+# For `_levels`. NUL, which JSON never holds, stands for a key, and so does then 0; 1 and -1 are
+# brackets.
 _NO_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"{}[]\0')
 _STEPS = bytes.maketrans(b"{[]}", b"\x01\x01\xff\xff")
 _IS_KEY = bytes(byte == 0 for byte in range(256))
@@ -274,6 +276,10 @@ def _find_model(body: bytes) -> int:
     first = next(found)
     if next(found, None) is None:
         return first.end()
+    # As a rule the first is the one, and then there is none at the top when it bears another name.
+    others = body[: first.start()] + b'"":' + body[first.end() :]
+    if not len(_parse(others).model):
+        return first.end()
     levels = _levels(body, escaped=key is _ESCAPED_KEY)
     if levels.count(1) > 1:
         raise BodyError("The body has more than one top-level `model`.", param="model")
@@ -292,7 +298,8 @@ def _levels(body: bytes, *, escaped: bool) -> list[int]:
     if escaped:
         for escape, letter in _LETTER_ESCAPES:
             text = text.replace(escape, letter)
-    text = _KEY.sub(b"\0", text)
+    # Most writers put the colon right behind the key, and plain replacing is several times faster.
+    text = _KEY.sub(b"\0", text.replace(b'"model":', b"\0"))
     # Dropping two quotes that touch leaves all that follows as much inside or outside as it was.
     text = text.translate(None, _NO_STRUCTURE).replace(b'""', b"")
     text = b"".join(text.split(b'"')[::2])

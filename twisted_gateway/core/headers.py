@@ -112,7 +112,7 @@ def request_headers(
         stream: the client asked for an event stream, which is to come without content coding.
         body_decoded: the body's content coding has been undone.
     """
-    known = list(headers)
+    known = _safe(headers)
     drop = _named_by_connection(known) | _HOP_BY_HOP | _NOT_FOR_ENGINES
     if api_key:
         drop |= _CREDENTIALS
@@ -154,7 +154,7 @@ def response_headers(
         engines: the base URLs of the model's engines, whose names no client is to see.
         paths: request path -> upstream path, as configured.
     """
-    known = list(headers)
+    known = _safe(headers)
     drop = _named_by_connection(known) | _HOP_BY_HOP | {b"content-length", b"x-request-id"}
     streams = any(k.lower() == b"content-type" and is_event_stream(v) for k, v in known)
     if streams:
@@ -173,7 +173,7 @@ def response_headers(
     out.append((b"X-Request-ID", request_id.encode()))
     if streams:
         out.append((b"X-Accel-Buffering", b"no"))
-    return _safe(out)
+    return out
 
 
 def is_event_stream(content_type: bytes | None) -> bool:
@@ -322,8 +322,8 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _safe(headers: list[Pair]) -> list[Pair]:
-    """Leave out what would break the framing; no HTTP parser lets it come this far."""
+def _safe(headers: Iterable[Pair]) -> list[Pair]:
+    """Leave out what would break the framing. No HTTP parser lets it come in; a key may have it."""
     return [
         (name, value)
         for name, value in headers

@@ -177,10 +177,7 @@ class UpstreamAgent:
 
     def idle(self, connection: Connection) -> None:
         """Keep a connection for the next request."""
-        if not self._closed:
-            self._pool.put(connection)
-        else:
-            connection.close()
+        self._pool.put(connection)
 
     def spoiled(self, connection: Connection) -> None:
         """Give a connection to nobody any more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from OpenSSL import SSL
 from service_identity import VerificationError
@@ -12,7 +12,6 @@ from twisted.internet.endpoints import (
     HostnameEndpoint,
     TCP4ClientEndpoint,
     TCP6ClientEndpoint,
-    wrapClientTLS,
 )
 from twisted.internet.error import (
     ConnectionRefusedError,
@@ -21,8 +20,17 @@ from twisted.internet.error import (
     SSLError,
     TimeoutError,
 )
-from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IOpenSSLClientConnectionCreator,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
 from twisted.internet.protocol import Factory
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from twisted.web.client import URI
 from twisted.web.iweb import IAgentEndpointFactory, IPolicyForHTTPS
@@ -54,17 +62,39 @@ class DirectEndpoints:
         endpoint: IStreamClientEndpoint
         # None: the reactor sets no bound of its own; zero would be one.
         if isIPAddress(host):
-            endpoint = TCP4ClientEndpoint(self._reactor, host, uri.port, timeout=None)
+            endpoint = TCP4ClientEndpoint(self._reactor, host, uri.port, timeout=cast(float, None))
         elif isIPv6Address(host):
             endpoint = TCP6ClientEndpoint(  # type: ignore[no-untyped-call]
                 self._reactor, host, uri.port, timeout=None
             )
         else:
-            endpoint = HostnameEndpoint(self._reactor, uri.host, uri.port, timeout=None)
+            endpoint = HostnameEndpoint(
+                self._reactor, uri.host, uri.port, timeout=cast(float, None)
+            )
         if uri.scheme == b"https":
             creator = self._tls_policy.creatorForNetloc(uri.host, uri.port)
-            endpoint = wrapClientTLS(creator, endpoint)
+            endpoint = _TLSEndpoint(self._reactor, creator, endpoint)
         return endpoint
+
+
+@implementer(IStreamClientEndpoint)
+class _TLSEndpoint:
+    """`endpoints.wrapClientTLS`, but on the reactor that it is given instead of the global one."""
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        creator: IOpenSSLClientConnectionCreator,
+        endpoint: IStreamClientEndpoint,
+    ) -> None:
+        self._clock = clock
+        self._creator = creator
+        self._endpoint = endpoint
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Connect; the handshake is only begun when the Deferred fires."""
+        factory = TLSMemoryBIOFactory(self._creator, True, protocolFactory, self._clock)
+        return self._endpoint.connect(factory)
 
 
 class ConnectAttempt(Factory):

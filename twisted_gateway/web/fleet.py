@@ -9,7 +9,6 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.web.iweb import IAgent
 
 from twisted_gateway.config.admission import describe_admission
 from twisted_gateway.config.schema import Config, Model
@@ -18,6 +17,7 @@ from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.engines.observer import Observer, ObserverEvents
 from twisted_gateway.engines.scrape import Scraper
 from twisted_gateway.web.admission import Admission, AdmissionEvents, Place
+from twisted_gateway.web.agent import UpstreamAgent
 from twisted_gateway.web.exchange import Exchange
 
 
@@ -86,12 +86,14 @@ class Group:
         models: the models, by name.
         admission: the gate's driver; None where nothing is gated.
         observers: one for each upstream; empty where nothing is observed.
+        scraping: the client of the observers, with a pool of its own.
     """
 
     upstreams: tuple[str, ...]
     models: dict[str, Model] = field(default_factory=dict)
     admission: Admission | None = None
     observers: list[Observer] = field(default_factory=list)
+    scraping: UpstreamAgent | None = None
 
     @property
     def model(self) -> Model:
@@ -123,7 +125,7 @@ class Fleet:
     def __init__(
         self,
         clock: IReactorTime,
-        scraping: Callable[[float], IAgent],
+        scraping: Callable[[float], UpstreamAgent],
         events: FleetEvents,
     ) -> None:
         """Start with no engines.
@@ -185,7 +187,7 @@ class Fleet:
             if model.gated:
                 group.admission = self._admission(group)
         if old is not None and self._keeps_observers(group, old):
-            group.observers = old.observers
+            group.observers, group.scraping = old.observers, old.scraping
             return
         if old is not None:
             self._stop_observers(old)
@@ -228,7 +230,7 @@ class Fleet:
     def _observe(self, group: Group) -> None:
         model = group.model
         policy = model.policy
-        agent = self._scraping(model.timeouts.connect_seconds)
+        group.scraping = agent = self._scraping(model.timeouts.connect_seconds)
         for engine, upstream in enumerate(group.upstreams):
             scraper = Scraper(agent, upstream, names=group.names, api_key=model.api_key)
             observer = Observer(
@@ -269,6 +271,9 @@ class Fleet:
         for observer in group.observers:
             observer.stop()
         group.observers = []
+        if group.scraping is not None:
+            group.scraping.close()
+            group.scraping = None
 
     # The request path
 

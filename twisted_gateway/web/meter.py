@@ -11,13 +11,19 @@ from twisted_gateway.core.events import ErrorInfo, Meaning
 from twisted_gateway.web.exchange import Exchange
 
 
-class StreamEvents(Protocol):
-    """What the meter tells the metrics."""
+class CallEvents(Protocol):
+    """What a request to a model tells the metrics."""
 
-    def ttft(self, model: str, seconds: float) -> None:
+    def entered(self, model: str) -> Callable[[], None]:
+        """`gateway_inflight`; what comes back is to be called at the end."""
+
+    def upstream(self, model: str, seconds: float) -> None:
+        """`gateway_upstream_seconds`."""
+
+    def first_token(self, model: str, seconds: float) -> None:
         """`llm_ttft_seconds`."""
 
-    def itl(self, model: str, seconds: float) -> None:
+    def next_token(self, model: str, seconds: float) -> None:
         """`llm_itl_seconds`."""
 
     def tokens(self, model: str, count: int) -> None:
@@ -33,7 +39,7 @@ class StreamMeter:
         content_events: how many events bore content.
     """
 
-    def __init__(self, exchange: Exchange, clock: IReactorTime, events: StreamEvents) -> None:
+    def __init__(self, exchange: Exchange, clock: IReactorTime, events: CallEvents) -> None:
         """Take the book, the clock and the metrics."""
         self.terminal = False
         self.error: ErrorInfo | None = None
@@ -75,11 +81,11 @@ class StreamMeter:
     def _content(self) -> None:
         now = self._clock.seconds()
         if self.content_events:
-            self._events.itl(self._exchange.model, now - self._last_content_at)
+            self._events.next_token(self._exchange.model, now - self._last_content_at)
         else:
             ttft_seconds = now - self._exchange.started_at
             self._exchange.ttft_seconds = ttft_seconds
-            self._events.ttft(self._exchange.model, ttft_seconds)
+            self._events.first_token(self._exchange.model, ttft_seconds)
         self._last_content_at = now
         self.content_events += 1
         if self.content_events == 1:

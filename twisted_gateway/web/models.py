@@ -20,7 +20,7 @@ from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.web.call import Call, read_call
 from twisted_gateway.web.exchange import Cut, Exchange
 from twisted_gateway.web.fleet import Fleet
-from twisted_gateway.web.meter import StreamEvents, StreamMeter
+from twisted_gateway.web.meter import CallEvents, StreamMeter
 from twisted_gateway.web.proxy import Proxy, ProxyClient
 from twisted_gateway.web.reply import Reply
 
@@ -55,7 +55,7 @@ class Models:
         fleet: Fleet,
         client: Callable[[Model], ProxyClient],
         clock: IReactorTime,
-        events: StreamEvents,
+        events: CallEvents,
     ) -> None:
         """Take what the class documents."""
         self._fleet = fleet
@@ -79,9 +79,11 @@ class Models:
 
     async def _serve(self, request: GatewayRequest, exchange: Exchange) -> None:
         reply: Reply | None = None
+        left: Callable[[], None] = _nothing
         try:
             self._admit_newcomers()
             call = read_call(request, self._fleet.names)
+            left = self._entered(exchange, call)
             ticket = self._ticket(call)
             reply = self._reply(request, call, ticket)
             outcome = await self._carry(request, call, ticket, reply)
@@ -90,6 +92,7 @@ class Models:
         except CancelledError:
             outcome = _tell(request, reply, exchange.interruption())
         finally:
+            left()
             if reply is not None:
                 reply.release()
         exchange.end(outcome)
@@ -113,6 +116,7 @@ class Models:
                     lambda: self._head(request, call),
                     meter,
                     release=request.content.release,
+                    took=lambda seconds: self._events.upstream(call.model.name, seconds),
                 )
                 return await proxy.carry(place)
         finally:
@@ -121,6 +125,12 @@ class Models:
     def _admit_newcomers(self) -> None:
         if self._fleet.draining:
             raise draining()
+
+    def _entered(self, exchange: Exchange, call: Call) -> Callable[[], None]:
+        exchange.trace.describe(
+            method=exchange.method, route=exchange.route, model=call.model.name, stream=call.stream
+        )
+        return self._events.entered(call.model.name)
 
     def _ticket(self, call: Call) -> Ticket | None:
         if not (call.gated and call.model.gated):
@@ -198,6 +208,10 @@ class Models:
                 param="model",
             )
         _answer_json(request, _entry(model_id))
+
+
+def _nothing() -> None:
+    """Nothing was entered that could be left."""
 
 
 def draining() -> Problem:

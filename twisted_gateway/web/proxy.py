@@ -97,6 +97,7 @@ class Proxy:
         head: builds the headers of a request to the engine.
         meter: reads the metrics off the stream.
         release: lets the request's body go, once the engine's answer has begun.
+        took: told how many seconds the last try took, from its sending to its answer's end.
     """
 
     _log = Logger()
@@ -111,6 +112,7 @@ class Proxy:
         head: Callable[[], Headers],
         meter: StreamMeter,
         release: Callable[[], None],
+        took: Callable[[float], None],
     ) -> None:
         """Take what the class documents."""
         self._client = client
@@ -121,6 +123,8 @@ class Proxy:
         self._head = head
         self._meter = meter
         self._release = release
+        self._took = took
+        self._sent_at = clock.seconds()
         self._patience = Patience(clock, call.model.timeouts, exchange.interrupt)
         reply.on_pause = self._patience.hold
         reply.on_resume = self._patience.release
@@ -141,12 +145,14 @@ class Proxy:
             return await self._pass_on(answer, place)
         finally:
             self._patience.stop()
+            self._took(self._clock.seconds() - self._sent_at)
 
     # To the engine
 
     async def _ask(self, place: PlaceLike) -> UpstreamResponse | KeptAnswer:
         while True:
             self._patience.sent()
+            self._sent_at = self._clock.seconds()
             try:
                 answer = await self._try(place.upstream)
             except ConnectTimedOut as fault:

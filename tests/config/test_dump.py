@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.config.loading import LoadingTestCase
+from twisted_gateway.config.dump import dump
+from twisted_gateway.config.faults import ConfigError
+from twisted_gateway.config.schema import Config
+
+NAMES = st.text(st.sampled_from("ab1.:-_#$'\"{}[]&*!|>%@`, ~?é模"), min_size=1, max_size=8)
+
+
+def in_force(config: Config) -> Config:
+    """Leave out what a reading says about itself."""
+    return replace(config, sources={}, warnings=())
+
+
+class DumpTests(LoadingTestCase):
+    """The effective configuration as YAML."""
+
+    def assertRoundTrip(self, config: Config) -> None:
+        again = self.load(dump(config))
+        self.assertEqual(in_force(again), in_force(config))
+
+    def test_everything_in_force(self) -> None:
+        """Defaults and the environment's values are written out under the file's keys."""
+        config = self.load(
+            self.vllm("kvThreshold: 0.5"), {"VLLM_MAX_NUM_SEQS": "6", "MAX_BODY_BYTES": "9"}
+        )
+        tree = yaml.safe_load(dump(config))
+        self.assertEqual((tree["listen"], tree["maxBodyBytes"]), (["tcp:8080"], 9))
+        self.assertEqual((tree["drainSeconds"], tree["cors"]), (600, {"origins": []}))
+        model = tree["models"]["m"]
+        self.assertEqual((model["upstream"], model["engine"]), ("http://m", "vllm"))
+        self.assertEqual(model["admission"]["maxInflight"], 6)
+        self.assertEqual(model["admission"]["kvThreshold"], 0.5)
+        self.assertNotIn("upstreams", model)
+        self.assertNotIn("apiKey", model)
+        self.assertRoundTrip(config)
+
+    def test_secrets(self) -> None:
+        """A secret is three stars, and the file still loads."""
+        config = self.load(self.model("apiKey: hunter2"))
+        self.assertNotIn("hunter2", dump(config))
+        key = self.load(dump(config)).models["m"].api_key
+        assert key is not None
+        self.assertEqual(key.value, "***")
+
+    def test_dollar_signs(self) -> None:
+        """A dollar sign is escaped, so that it starts no reference."""
+        config = self.load(self.model("upstreamModel: '$${HOME}', paths: {/v1/$x: /$$y}"))
+        self.assertEqual(config.models["m"].upstream_model, "${HOME}")
+        self.assertRoundTrip(config)
+
+    def test_engines(self) -> None:
+        """Whatever the engine, only what its kind may say is written."""
+        for keys in (
+            *("", "engine: ollama", "engine: tei", "engine: tei, admission: {pollSeconds: 9}"),
+            *("engine: ollama, admission: {maxInflight: 2}", "admission: {keepAliveSeconds: 3}"),
+            *("engine: sglang", "engine: vllm, admission: {maxInflight: auto, whenStale: hold}"),
+        ):
+            for environ in (
+                {},
+                {"ADMISSION_OBSERVE_MODELS": ""},
+                {"ADMISSION_OBSERVE_MODELS": "m"},
+            ):
+                self.assertRoundTrip(self.load(self.model(keys), environ))
+
+    def test_several_upstreams(self) -> None:
+        """A list of upstreams stays one."""
+        config = self.load("models: {m: {upstreams: [http://a, http://b]}}\n")
+        self.assertIn("upstreams:", dump(config))
+        self.assertRoundTrip(config)
+
+    def test_networks(self) -> None:
+        """Addresses come back as networks."""
+        self.assertRoundTrip(
+            self.load("tenants: {trustedProxies: [10.0.0.1, 'fd00::/8']}\n" + self.model(""))
+        )
+
+    @settings(max_examples=40)
+    @given(
+        NAMES
+        | st.sampled_from(["no", "1e3", "0o7", "12", "~", "null", "<<", "1:30", "=", "x" * 200]),
+        NAMES,
+        st.floats(1e-12, 604_800),
+    )
+    def test_any_names_and_numbers(self, name: str, alias: str, seconds: float) -> None:
+        """Any names and numbers that load come back equal."""
+        base = self.load(self.model(""))
+        model = replace(
+            base.models["m"],
+            name=name,
+            aliases=(alias,),
+            upstream_model=alias,
+            timeouts=replace(base.models["m"].timeouts, idle_seconds=seconds),
+        )
+        config = replace(base, models={name: model}, drain_seconds=seconds)
+        try:
+            again = self.load(dump(config))
+        except ConfigError as error:
+            # Names that no file could have given.
+            if {name.strip(), alias.strip()} == {name, alias} and name != alias:
+                raise AssertionError(f"{error}\n{dump(config)}") from error
+            return
+        self.assertEqual(in_force(again), in_force(config))
