@@ -24,13 +24,21 @@ def modules() -> list[str]:
 def missing() -> list[str]:
     """The modules that are not installed, or would be taken from the checkout."""
     checkout = ROOT / "twisted_gateway"
-    specs = {name: importlib.util.find_spec(name) for name in modules()}
-    origins = {name: spec.origin if spec else None for name, spec in specs.items()}
+    origins = {name: origin(name) for name in modules()}
     return [
         name
-        for name, origin in origins.items()
-        if origin is None or Path(origin).is_relative_to(checkout)
+        for name, path in origins.items()
+        if path is None or Path(path).is_relative_to(checkout)
     ]
+
+
+def origin(name: str) -> str | None:
+    """The file that importing `name` would read; None where there is none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return spec.origin if spec else None
 
 
 def twistd(*arguments: str, where: str) -> str:

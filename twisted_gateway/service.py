@@ -155,7 +155,7 @@ class Gateway(MultiService):
         self._held.limit = config.max_held_bytes
         self._connections.limit = config.max_connections
         for warning in config.warnings:
-            self._log.warn("{warning}", warning=warning)
+            self._log.warn("{words}", words=warning)
         observed = [model.name for model in config.models.values() if model.observed]
         self.metrics.configure(list(config.models), observed)
         self.fleet.adopt(config)

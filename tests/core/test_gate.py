@@ -23,6 +23,7 @@ from twisted_gateway.core.gate import (
     Ticket,
     TicketState,
 )
+from twisted_gateway.core.ledger import Bay
 from twisted_gateway.core.line import Agenda, FifoLine
 from twisted_gateway.core.policy import Policy, WhenStale
 from twisted_gateway.core.sample import Sample
@@ -240,7 +241,7 @@ class WakeUps(GateTests):
         faults: list[str] = []
 
         class Nosy(Policy):
-            @property  # type: ignore[override]
+            @property
             def max_inflight(self) -> int:
                 if gate._admitting:
                     try:
@@ -388,9 +389,14 @@ class Kv(GateTests):
         """Thousands that lack KV are looked through once, not at every event."""
         gate = self.gate(0.0, 10_000, max_queue_depth=9999)
         self.burst(gate, 1001, 1, prompt_tokens=6000)
-        judged = []
+        judged: list[Ticket] = []
         choose = gate._choose
-        self.patch(gate, "_choose", lambda t, bays: judged.append(t) or choose(t, bays))
+
+        def watched(one: Ticket, bays: list[Bay]) -> tuple[Bay | None, bool]:
+            judged.append(one)
+            return choose(one, bays)
+
+        self.patch(gate, "_choose", watched)
         gate.tick(2)
         self.assertEqual(len(judged), 1)
         (small,) = self.burst(gate, 1, 4, prompt_tokens=10)

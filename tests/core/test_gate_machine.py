@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
@@ -302,7 +303,8 @@ class GateMachine(RuleBasedStateMachine):
 
     def settled(self, decisions: list[Decision]) -> list[Decision]:
         """Check every admission, in order, and return the other decisions."""
-        model, rest = self.model, []
+        model = self.model
+        rest: list[Decision] = []
         for decision in decisions:
             if not isinstance(decision, Admitted):
                 rest.append(decision)
@@ -469,7 +471,7 @@ class GateMachine(RuleBasedStateMachine):
         else:
             self.forbidden(getattr(self.gate, event), ticket, self.now)
 
-    def forbidden(self, method, *arguments, **named) -> None:
+    def forbidden(self, method: Callable[..., object], *arguments: object, **named: bool) -> None:
         before = self.gate.view(self.now)
         try:
             method(*arguments, **named)
@@ -543,7 +545,9 @@ class GateMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.gate.wake_at() is not None)
     @rule()
     def wake(self) -> None:
-        self.now = max(self.now, self.gate.wake_at())
+        wake_at = self.gate.wake_at()
+        assert wake_at is not None
+        self.now = max(self.now, wake_at)
         self.tick()
         again = self.gate.wake_at()
         assert again is None or again > self.now, "woken for nothing, again and again"

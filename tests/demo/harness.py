@@ -76,7 +76,7 @@ class Answer:
 
 def dechunk(data: bytes) -> tuple[bytes, bool]:
     """The content of a chunked body, and whether its end has come."""
-    parts = []
+    parts: list[bytes] = []
     while data:
         size, _, data = data.partition(b"\r\n")
         if not int(size, 16):
@@ -116,7 +116,11 @@ class Connection:
         self.protocol.makeConnection(self.transport)
 
     def send(
-        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Connection:
         """Send a request; a body is JSON unless the headers say otherwise."""
         lines = [f"{method} {path} HTTP/1.1", "Host: engine"]
@@ -160,8 +164,8 @@ class EngineCase(TestCase):
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return Connection(self.site).send(method, path, body, named)
 
-    def ask(self, path: str, document: Any = None, seconds: float = 30.0, **headers: str) -> Answer:
-        """POST and wait for the whole answer."""
+    def ask(self, path: str, document: Any = None, **headers: str) -> Answer:
+        """POST, and what has come back after half a minute."""
         connection = self.send("POST", path, document, **headers)
-        self.clock.advance(seconds)
+        self.clock.advance(30)
         return connection.answer

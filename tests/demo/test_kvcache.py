@@ -75,11 +75,9 @@ class KvCacheTests(TestCase):
         cache.release(other)
         self.assertEqual((cache.used_blocks, cache.idle_blocks), (1, 0))
 
-    @settings(max_examples=60)
+    @settings(max_examples=40)
     @given(
-        st.lists(
-            st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 120)), max_size=40
-        )
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 120)), max_size=40)
     )
     def test_never_more_than_there_is(self, moves: list[tuple[int, int, int]]) -> None:
         """Whatever is taken, stored and released, the blocks add up and never exceed the total."""

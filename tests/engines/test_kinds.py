@@ -291,6 +291,14 @@ class SglangTests(ReadingTestCase):
             problems=(),
         )
 
+    def test_a_priority_that_says_more_than_the_total(self) -> None:
+        """Only the totals count, whatever the series of one priority say meanwhile."""
+        page = fixture("sglang_dp2_tp2_pp2_priority.prom").replace(
+            b'priority="5",tp_rank="0"} 2.0', b'priority="5",tp_rank="0"} 50.0'
+        )
+        self.assertIn(b"} 50.0", page)
+        self.assertRead(SGLANG, page, ["chat"], running=7, waiting=4)
+
     def test_mirrors_that_lag(self) -> None:
         """Of mirrors that differ the largest counts, for none may hide what is there."""
         page = fixture("sglang_dp2_tp2_pp2_priority.prom").replace(

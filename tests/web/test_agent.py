@@ -306,6 +306,16 @@ class PoolTests(AgentTestCase):
         self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_timer_ends_with_the_last_idle_connection(self) -> None:
+        """The timer does not wait for connections in use."""
+        self.send()
+        self.send()
+        idle = self.socket()
+        idle.say(OK)
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        idle.end()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_bounded(self) -> None:
         """Past the bound the longest idle connection goes."""
         self.start(max_idle_per_host=2)
@@ -502,4 +512,6 @@ class CloseTests(AgentTestCase):
         self.results.clear()
         gc.collect()
         self.assertEqual([ref() for ref in gone], [None] * 4)
-        self.assertNotIn("Bearer", repr(vars(self.socket().protocol)))
+        kept = vars(self.socket().protocol)
+        self.assertIsNone(kept["_request"])
+        self.assertNotIn("Transfer-Encoding", repr(kept))

@@ -554,7 +554,7 @@ class FlowTests(AgentTestCase):
         """A whole answer is held without pausing; its connection is free at once."""
         result = self.ask()
         self.socket().say(OK)
-        self.assertEqual(self.socket().transport.producerState, "producing")
+        self.assertEqual(self.socket().transport.pauses, 0)
         other = self.ask()
         self.assertEqual(len(self.net.sockets), 1)
         response, reader = self.answered(result)

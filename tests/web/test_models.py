@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from tests.stack import DONE, ROLE, Stack, token
+import gzip
+import json
+
+import zstandard
+
+from tests.stack import CONFIG, DONE, ROLE, Client, Stack, event, token
 from tests.support import TestCase
+
+COMMENT = b": keep-alive\n\n"
+UNGATED = "models: {plain: {upstream: 'http://10.0.0.1:8000'}}"
+TWO = "models: {plain: {upstreams: ['http://10.0.0.1:8000', 'http://10.0.0.2:8000']}}"
 
 
 class Relaying(TestCase):
@@ -17,4 +26,556 @@ class Relaying(TestCase):
         self.assertEqual(client.status, 200)
         self.assertEqual(client.body, ROLE + token("a") + token("b") + DONE)
         self.assertTrue(client.whole)
+        self.assertEqual(client.headers["x-accel-buffering"], "no")
         self.assertEqual(stack.outcomes, ["ok"])
+
+    def test_a_whole_answer_passes_with_its_status_and_headers(self) -> None:
+        """Status, end-to-end headers and bytes are the engine's; hop-by-hop ones are not."""
+        stack = Stack(self)
+        client = stack.client().chat()
+        asked = stack.engine().last
+        asked.answer(
+            418,
+            b"short and stout",
+            "text/plain",
+            extra="x-own: 1\r\nconnection: x-hop\r\nx-hop: 1\r\n",
+        )
+        self.assertEqual((client.status, client.body), (418, b"short and stout"))
+        self.assertEqual(client.headers["x-own"], "1")
+        self.assertNotIn("x-hop", client.headers)
+        self.assertEqual(stack.outcomes, ["upstream_status"])
+
+    def test_the_body_reaches_the_engine_byte_for_byte(self) -> None:
+        """Odd spacing, escapes and order survive; the query string passes."""
+        stack = Stack(self)
+        body = b'{ "z" : [1, 2 ],\t"model":"reasoning" , "x":"\\u00e4\xc3\xa4" }\n'
+        stack.client().post("/v1/chat/completions?a=1&b=%20", body)
+        asked = stack.engine().last
+        self.assertEqual(asked.body, body)
+        self.assertEqual(asked.path, "/v1/chat/completions?a=1&b=%20")
+
+    def test_an_alias_becomes_the_models_own_name_in_place(self) -> None:
+        """Only the one value is rewritten."""
+        stack = Stack(self)
+        stack.client().post("/v1/completions", b'{"a": 1, "model": "gpt-4o", "b": "gpt-4o"}')
+        self.assertEqual(stack.engine().last.body, b'{"a": 1, "model": "reasoning", "b": "gpt-4o"}')
+
+    def test_upstream_model_is_what_the_engine_reads(self) -> None:
+        """`upstreamModel` replaces the client's value towards the engine."""
+        config = UNGATED.replace("8000'", "8000', upstreamModel: Qwen/Q")
+        stack = Stack(self, config)
+        stack.client().chat(model="plain")
+        self.assertEqual(json.loads(stack.engine().last.body)["model"], "Qwen/Q")
+
+    def test_rerank_goes_where_engines_have_it(self) -> None:
+        """/v1/rerank is /rerank to the engine, repeated and trailing slashes are dropped."""
+        stack = Stack(self)
+        stack.client().post("//v1///rerank//", {"model": "reasoning", "query": "q"})
+        self.assertEqual(stack.engine().last.path, "/rerank")
+
+    def test_the_request_carries_what_a_proxy_adds(self) -> None:
+        """X-Request-ID, X-Forwarded-*; the client's own word on itself is hearsay."""
+        stack = Stack(self)
+        stack.client().chat(
+            headers={
+                "X-Request-ID": "abc-1",
+                "X-Forwarded-For": "6.6.6.6",
+                "Authorization": "Bearer k",
+                "Connection": "close, X-Hop",
+                "X-Hop": "1",
+                "traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01",
+            }
+        )
+        headers = stack.engine().last.headers
+        self.assertEqual(headers["x-request-id"], "abc-1")
+        self.assertEqual(headers["x-forwarded-for"], "192.0.2.7")
+        self.assertEqual(headers["authorization"], "Bearer k")
+        self.assertEqual(headers["traceparent"], "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01")
+        self.assertNotIn("x-hop", headers)
+        self.assertEqual(headers["host"], "10.0.0.1:8000")
+
+    def test_an_unfinished_event_is_held(self) -> None:
+        """Whole events leave; the half one waits for its end."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        whole = token("abc")
+        asked = stack.engine().last.stream(ROLE + whole[:9])
+        self.assertEqual(client.body, ROLE)
+        asked.more(whole[9:])
+        self.assertEqual(client.body, ROLE + whole)
+
+    def test_an_encoded_event_stream_passes_untouched(self) -> None:
+        """Nothing is put into what cannot be read; nothing is held."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        stack.engine().last.stream(b"\x1f\x8b half", extra="content-encoding: gzip\r\n")
+        stack.advance(40)
+        self.assertEqual(client.body, b"\x1f\x8b half")
+        self.assertEqual(client.headers["content-encoding"], "gzip")
+        self.assertEqual(client.headers["x-accel-buffering"], "no")
+
+    def test_models_are_asked_for_identity_when_streaming(self) -> None:
+        """`stream: true` goes upstream with Accept-Encoding: identity."""
+        stack = Stack(self)
+        stack.client().chat(stream=True, headers={"Accept-Encoding": "gzip"})
+        self.assertEqual(stack.engine().last.headers["accept-encoding"], "identity")
+
+    def test_encoded_bodies_are_decoded(self) -> None:
+        """gzip and zstd bodies go on as identity."""
+        stack = Stack(self)
+        body = json.dumps({"model": "reasoning", "prompt": "x" * 5000}).encode()
+        for coding, data in (
+            ("gzip", gzip.compress(body)),
+            ("zstd", zstandard.compress(body)),
+        ):
+            stack.client().post("/v1/completions", data, {"Content-Encoding": coding})
+            asked = stack.engine().last
+            self.assertEqual(asked.body, body)
+            self.assertNotIn("content-encoding", asked.headers)
+        client = stack.client().post("/v1/completions", b"??", {"Content-Encoding": "br"})
+        self.assertEqual((client.status, client.headers["accept-encoding"]), (415, "gzip, zstd"))
+        client = stack.client().post("/v1/completions", b"??", {"Content-Encoding": "gzip"})
+        self.assertEqual(client.status, 400)
+
+    def test_connections_to_the_client_are_kept(self) -> None:
+        """A second request on the same connection is served."""
+        stack = Stack(self)
+        client = stack.client().chat()
+        stack.engine().last.answer(200, b"{}")
+        client.get("/health")
+        self.assertEqual(client.received.count(b"HTTP/1.1 200"), 2)
+
+
+class Refusing(TestCase):
+    """What is wrong with a request is said in words."""
+
+    def refused(self, client: Client, status: int, kind: str) -> dict[str, object]:
+        """Check the problem document and return it."""
+        self.assertEqual(client.status, status, client.received)
+        self.assertEqual(client.headers["content-type"], "application/problem+json")
+        tree: dict[str, object] = client.json
+        self.assertEqual(tree["type"], f"urn:twisted-gateway:problem:{kind}")
+        self.assertEqual(tree["status"], status)
+        self.assertIn("message", tree["error"])  # type: ignore[arg-type]
+        return tree
+
+    def test_an_unknown_model(self) -> None:
+        """400 with the names that are valid."""
+        client = Stack(self).client().chat(model="nope")
+        tree = self.refused(client, 400, "unknown_model")
+        self.assertEqual(tree["valid_models"], ["gpt-4o", "reasoning"])
+
+    def test_malformed_bodies(self) -> None:
+        """Each of these is a 400 that says what was wrong."""
+        stack = Stack(self)
+        for body in (
+            b"",
+            b"{",
+            b"[]",
+            b'{"model": 4}',
+            b'{"Model": "reasoning", "model": "reasoning"}',
+            b'{"model": "reasoning", "model": "reasoning"}',
+            b'\xef\xbb\xbf{"model": "reasoning"}',
+            b'{"model": "reasoning", "stream": "yes"}',
+            b'{"model": "reasoning", "x": "\xff"}',
+            b"[" * 100_000,
+        ):
+            self.refused(stack.client().post("/v1/completions", body), 400, "malformed_body")
+        self.assertEqual(stack.engine().asked, [])
+        self.assertEqual(set(stack.outcomes), {"bad_request"})
+
+    def test_a_body_that_says_it_is_too_large(self) -> None:
+        """413 at once, before a byte of it was sent; the connection closes."""
+        stack = Stack(self)
+        client = stack.client().send(
+            b"POST /v1/completions HTTP/1.1\r\nHost: g\r\nContent-Length: 1048577\r\n"
+            b"Expect: 100-continue\r\n\r\n"
+        )
+        self.refused(client, 413, "body_too_large")
+        self.assertNotIn(b"100 Continue", client.received)
+        self.assertTrue(client.wire.half_closed)
+        stack.advance(6)
+        self.assertTrue(client.wire.closed)
+        self.assertEqual(stack.entries[-1].status, 413)
+
+    def test_a_body_that_becomes_too_large(self) -> None:
+        """413 as soon as the limit is crossed; the rest is read to nowhere."""
+        stack = Stack(self)
+        client = stack.client().send(
+            b"POST /v1/completions HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        for _ in range(16):
+            client.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        self.assertEqual(client.received, b"")
+        client.send(b"1\r\nx\r\n")
+        self.refused(client, 413, "body_too_large")
+        client.send(b"10000\r\n" + b"x" * 65536 + b"\r\n0\r\n\r\n")
+        self.assertEqual(client.received.count(b"HTTP/1.1"), 1)
+        self.assertEqual(stack.gateway._held.now, 0)
+
+    def test_a_body_over_its_models_own_limit(self) -> None:
+        """The model's own limit counts once the model is known."""
+        config = "maxBodyBytes: 4096\n" + UNGATED.replace("8000'", "8000', maxBodyBytes: 100")
+        client = Stack(self, config).client().chat(model="plain", x="y" * 100)
+        self.assertEqual(self.refused(client, 413, "body_too_large")["max_body_bytes"], 100)
+
+    def test_a_body_that_comes_too_slowly(self) -> None:
+        """408 when the whole has not come within bodySeconds."""
+        stack = Stack(self)
+        client = stack.client().send(
+            b"POST /v1/completions HTTP/1.1\r\nHost: g\r\nContent-Length: 100\r\n\r\n"
+        )
+        for _ in range(6):
+            stack.advance(9)
+            client.send(b"x")
+        stack.advance(7)
+        self.refused(client, 408, "body_timeout")
+
+    def test_more_bodies_than_the_process_may_hold(self) -> None:
+        """503 queue_full, and everything is given back in the end."""
+        stack = Stack(self, "maxHeldBytes: 1000\n" + CONFIG)
+        first = stack.client().send(
+            b"POST /v1/completions HTTP/1.1\r\nHost: g\r\nContent-Length: 900\r\n\r\n" + b"x" * 800
+        )
+        client = stack.client().post("/v1/completions", b"y" * 300)
+        self.assertEqual(self.refused(client, 503, "queue_full")["reason"], "queue_full")
+        self.assertEqual(stack.gateway._held.now, 800)
+        first.leave()
+        self.assertEqual(stack.gateway._held.now, 0)
+
+    def test_unknown_paths_and_methods(self) -> None:
+        """404, and 405 with what is allowed."""
+        stack = Stack(self)
+        self.refused(stack.client().get("/nowhere"), 404, "not_found")
+        client = stack.client().get("/v1/chat/completions")
+        self.refused(client, 405, "method_not_allowed")
+        self.assertEqual(client.headers["allow"], "POST")
+        client = stack.client().get("/health", "DELETE")
+        self.assertEqual(client.headers["allow"], "GET, HEAD")
+        self.refused(
+            stack.client().post("/v1/models", {"model": "reasoning"}), 405, "method_not_allowed"
+        )
+
+    def test_a_websocket_handshake(self) -> None:
+        """426 at once."""
+        client = Stack(self).client().get("/v1/realtime", Upgrade="websocket", Connection="Upgrade")
+        self.refused(client, 426, "websocket")
+
+    def test_an_h2c_upgrade_is_ignored(self) -> None:
+        """It is answered in HTTP/1.1."""
+        client = Stack(self).client().get("/health", Upgrade="h2c", Connection="Upgrade")
+        self.assertEqual(client.status, 200)
+
+    def test_an_unknown_priority(self) -> None:
+        """400 with the words that are valid."""
+        client = Stack(self).client().chat(headers={"X-Priority": "urgent"})
+        self.refused(client, 400, "invalid_priority")
+
+
+class Listing(TestCase):
+    """`GET /v1/models`."""
+
+    def test_the_list_has_aliases(self) -> None:
+        """Names and aliases, in OpenAI's form."""
+        client = Stack(self).client().get("/v1/models")
+        self.assertEqual([one["id"] for one in client.json["data"]], ["gpt-4o", "reasoning"])
+
+    def test_one_of_them(self) -> None:
+        """Ids may contain slashes and colons, also percent-encoded."""
+        config = 'models: {"org/m:7b": {upstream: "http://10.0.0.1:8000"}}'
+        stack = Stack(self, config)
+        for path in ("/v1/models/org/m:7b", "/v1/models/org%2Fm%3A7b"):
+            self.assertEqual(stack.client().get(path).json["id"], "org/m:7b")
+        self.assertEqual(stack.client().get("/v1/models/nope").status, 404)
+
+    def test_head_answers_where_get_does(self) -> None:
+        """Status and length without a body."""
+        client = Stack(self).client().get("/v1/models", "HEAD")
+        self.assertEqual((client.status, client.body), (200, b""))
+        self.assertGreater(int(client.headers["content-length"]), 10)
+
+
+class Failing(TestCase):
+    """Engines that fail."""
+
+    def test_a_refused_connection_without_a_gate(self) -> None:
+        """502."""
+        stack = Stack(self, UNGATED)
+        stack.engine().up = False
+        client = stack.client().chat(model="plain")
+        self.assertEqual((client.status, stack.outcomes), (502, ["upstream_error"]))
+        self.assertNotIn("10.0.0.1", client.body.decode())
+
+    def test_another_upstream_is_tried_only_on_a_refused_connection(self) -> None:
+        """Of two engines the one that is up serves."""
+        stack = Stack(self, TWO)
+        stack.engine().up = False
+        for _ in range(3):
+            client = stack.client().chat(model="plain")
+            stack.engine("10.0.0.2").last.answer(200, b"{}")
+            self.assertEqual(client.status, 200)
+
+    def test_a_dead_pooled_connection_is_retried_once_in_silence(self) -> None:
+        """The prompt goes again over a new connection; a second death is a 502."""
+        stack = Stack(self, UNGATED)
+        stack.client().chat(model="plain")
+        stack.engine().last.answer(200, b"{}")
+        client = stack.client().chat(model="plain")
+        stack.engine().last.die()
+        self.assertEqual(len(stack.engine().asked), 3)
+        stack.engine().last.answer(200, b"{}")
+        self.assertEqual(client.status, 200)
+        client = stack.client().chat(model="plain")
+        stack.engine().last.die()
+        stack.engine().last.die()
+        self.assertEqual(client.status, 502)
+        self.assertEqual(len(stack.engine().asked), 5)
+
+    def test_a_fresh_connection_that_dies_is_not_retried(self) -> None:
+        """The engine may have read the prompt: 502."""
+        stack = Stack(self, UNGATED)
+        client = stack.client().chat(model="plain")
+        stack.engine().last.die()
+        self.assertEqual((client.status, len(stack.engine().asked)), (502, 1))
+
+    def test_an_engine_that_says_nothing(self) -> None:
+        """504 after firstContentSeconds, and the engine's slot is given back."""
+        stack = Stack(self, UNGATED.replace("8000'", "8000', timeouts: {firstContentSeconds: 20}"))
+        client = stack.client().chat(model="plain")
+        stack.advance(20)
+        self.assertEqual((client.status, stack.outcomes), (504, ["upstream_timeout"]))
+        self.assertTrue(stack.engine().last.gone)
+
+    def test_a_head_alone_is_not_the_first_content(self) -> None:
+        """vLLM sends its 200 at once: the bound runs on to the first content."""
+        stack = Stack(self, CONFIG + "    timeouts: {firstContentSeconds: 20, idleSeconds: 5}\n")
+        client = stack.client().chat(stream=True)
+        stack.engine().last.stream(ROLE)
+        stack.advance(20)
+        self.assertIn(b"event: error", client.body)
+        self.assertIn(b'"status":504', client.body)
+        self.assertTrue(client.whole)
+        self.assertNotIn(b"[DONE]", client.body)
+        self.assertEqual(stack.outcomes, ["upstream_timeout"])
+
+    def test_an_engine_that_falls_silent(self) -> None:
+        """From the first content on idleSeconds counts."""
+        stack = Stack(self, CONFIG + "    timeouts: {firstContentSeconds: 900, idleSeconds: 5}\n")
+        client = stack.client().chat(stream=True)
+        asked = stack.engine().last.stream(ROLE, token("a"))
+        stack.advance(4)
+        asked.more(token("b"))
+        stack.advance(4.5)
+        self.assertNotIn(b"event: error", client.body)
+        stack.advance(1)
+        self.assertIn(b"idle_timeout", client.body)
+        self.assertTrue(asked.gone)
+
+    def test_a_stream_that_breaks_off(self) -> None:
+        """An error event at a boundary, no [DONE], outcome upstream_incomplete."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        stack.engine().last.stream(ROLE, token("a"), token("half")[:10]).die()
+        self.assertTrue(client.body.startswith(ROLE + token("a") + b"event: error\ndata: "))
+        self.assertNotIn(b"[DONE]", client.body)
+        self.assertTrue(client.whole)
+        self.assertEqual(stack.outcomes, ["upstream_incomplete"])
+
+    def test_an_oversized_event_that_breaks_off(self) -> None:
+        """Inside an event nothing can be said: the connection is cut."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        stack.engine().last.stream(b"data: " + b"x" * 70_000).die()
+        stack.settle()
+        self.assertTrue(client.wire.aborted)
+        self.assertFalse(client.whole)
+
+    def test_an_answer_that_breaks_off(self) -> None:
+        """Any other answer is cut, so that no client takes it for whole."""
+        stack = Stack(self)
+        client = stack.client().chat()
+        stack.engine().last.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf").die()
+        self.assertTrue(client.wire.aborted)
+        self.assertEqual(stack.outcomes, ["upstream_incomplete"])
+
+    def test_the_engines_own_error_inside_its_stream(self) -> None:
+        """vLLM's in-band error and its [DONE] pass as they are; the outcome is an error."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        error = event(error={"message": "EngineCore encountered an issue", "code": 500})
+        stack.engine().last.stream(ROLE, token("a"), error, DONE).end()
+        self.assertEqual(client.body, ROLE + token("a") + error + DONE)
+        self.assertEqual(stack.outcomes, ["upstream_error"])
+
+    def test_the_engines_refusal_parks_the_request_again(self) -> None:
+        """Its 503 is not the client's: five times the request waits, then the answer goes on."""
+        stack = Stack(self)
+        client = stack.client().chat()
+        for _ in range(5):
+            stack.engine().last.answer(503, {"error": {"message": "busy"}})
+            self.assertEqual(client.received, b"")
+            before = len(stack.engine().asked)
+            stack.advance(33, step=1)
+            self.assertEqual(len(stack.engine().asked), before + 1)
+        stack.engine().last.answer(503, {"error": {"message": "busy"}})
+        self.assertEqual((client.status, client.json), (503, {"error": {"message": "busy"}}))
+        self.assertEqual(stack.outcomes, ["upstream_status"])
+
+    def test_a_refused_connection_waits_for_the_engine(self) -> None:
+        """An engine that starts takes minutes; the request goes when it is there."""
+        stack = Stack(self)
+        engine = stack.engine()
+        engine.up = False
+        engine.gauges = None
+        for wire, _ in engine._wires:
+            wire.lose()
+        client = stack.client().chat()
+        stack.advance(60, step=1)
+        self.assertEqual(client.received, b"")
+        engine.up, engine.gauges = True, {"running": 0, "waiting": 0, "kv": 0.0}
+        stack.advance(5)
+        engine.last.answer(200, b"{}")
+        self.assertEqual(client.status, 200)
+
+    def test_wait_0_fails_fast(self) -> None:
+        """`Prefer: wait=0` is refused at once where there is no place, and is acknowledged."""
+        stack = Stack(self)
+        for _ in range(4):
+            stack.client().chat(headers={"Prefer": "wait=0"})
+        self.assertEqual(len(stack.engine().asked), 4)
+        client = stack.client().chat(headers={"Prefer": "wait=0"})
+        self.assertEqual((client.status, client.json["reason"]), (503, "park_timeout"))
+        self.assertEqual(client.headers["preference-applied"], "wait=0")
+        self.assertEqual(client.headers["retry-after"], "5")
+        self.assertEqual(client.json["max_inflight"], 4)
+
+
+class KeepingAlive(TestCase):
+    """Silent streams are kept alive in every phase."""
+
+    def test_between_slow_tokens(self) -> None:
+        """A comment after keepAliveSeconds of silence, and only between events."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        asked = stack.engine().last.stream(ROLE, token("a"))
+        stack.advance(14)
+        asked.more(token("b"))
+        stack.advance(14)
+        self.assertNotIn(COMMENT, client.body)
+        stack.advance(1.5)
+        self.assertEqual(client.body, ROLE + token("a") + token("b") + COMMENT)
+
+    def test_during_a_long_prefill(self) -> None:
+        """The engine's 200 is out; comments follow until it speaks."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        asked = stack.engine().last.stream()
+        self.assertEqual((client.status, client.body), (200, b""))
+        stack.advance(46, step=1)
+        self.assertEqual(client.body, COMMENT * 3)
+        asked.more(ROLE, token("x"), DONE).end()
+        self.assertEqual(client.body, COMMENT * 3 + ROLE + token("x") + DONE)
+
+    def test_an_engine_that_withholds_its_head(self) -> None:
+        """llama.cpp answers when a slot is free: the gateway's 200 comes first."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        stack.advance(16)
+        self.assertEqual((client.status, client.body), (200, COMMENT))
+        stack.engine().last.stream(DONE).end()
+        self.assertEqual(client.body, COMMENT + DONE)
+
+    def test_not_in_a_stream_whose_events_carry_ids(self) -> None:
+        """Some clients choke on a comment there."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        stack.engine().last.stream(b"id: 1\n" + token("a"))
+        stack.advance(40, step=1)
+        self.assertNotIn(COMMENT, client.body)
+
+    def test_not_to_a_paused_client(self) -> None:
+        """What the client does not take is not added to."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        client.wire.congested = True
+        stack.engine().last.stream(ROLE)
+        for _ in range(50):
+            client.wire.take(1)
+            stack.advance(1, step=1)
+        self.assertNotIn(COMMENT, client.body)
+
+    def test_not_a_request_that_wants_a_whole_answer(self) -> None:
+        """It waits in silence."""
+        stack = Stack(self)
+        client = stack.client().chat()
+        stack.advance(60, step=1)
+        self.assertEqual(client.received, b"")
+
+    def test_a_park_timeout_behind_a_spent_status(self) -> None:
+        """One error frame with the gate's reason, then the end."""
+        stack = Stack(self, CONFIG.replace("4}", "4, maxParkSeconds: 20}"))
+        for _ in range(4):
+            stack.client().chat(stream=True)
+        client = stack.client().chat(stream=True)
+        stack.advance(21)
+        tree = json.loads(client.body.rpartition(b"data: ")[2])
+        self.assertEqual((tree["reason"], tree["status"]), ("park_timeout", 503))
+        self.assertTrue(client.whole)
+        self.assertEqual(stack.outcomes, ["rejected"])
+
+    def test_a_json_answer_behind_a_spent_status(self) -> None:
+        """Anything but an event stream becomes the error frame."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        stack.advance(16)
+        stack.engine().last.answer(200, {"object": "chat.completion"})
+        self.assertIn(b"event: error", client.body)
+        self.assertEqual(stack.outcomes, ["upstream_error"])
+
+
+class Measuring(TestCase):
+    """The metrics of section 5, with their meanings."""
+
+    def test_ttft_is_the_first_content(self) -> None:
+        """Not the head, not the role delta; from the request's head, the park included."""
+        stack = Stack(self)
+        stack.client().chat(stream=True)
+        asked = stack.engine().last.stream()
+        stack.advance(3)
+        asked.more(ROLE)
+        stack.advance(2)
+        asked.more(event(choices=[{"delta": {"reasoning_content": "hm"}}]))
+        stack.advance(1)
+        asked.more(token("b"), event(choices=[], usage={"completion_tokens": 7}), DONE).end()
+        self.assertEqual(stack.metric("llm_ttft_seconds_sum", model="reasoning"), 5)
+        self.assertEqual(stack.metric("llm_itl_seconds_sum", model="reasoning"), 1)
+        self.assertEqual(stack.metric("llm_itl_seconds_count", model="reasoning"), 1)
+        self.assertEqual(stack.metric("llm_tokens_total", model="reasoning"), 7)
+        self.assertEqual(stack.metric("gateway_upstream_seconds_sum", model="reasoning"), 6)
+        self.assertEqual(stack.entries[-1].ttft_seconds, 5)
+
+    def test_without_usage_content_events_count(self) -> None:
+        """[DONE] and the role delta never do."""
+        stack = Stack(self)
+        stack.client().chat(stream=True)
+        stack.engine().last.stream(ROLE, token("a"), token("b"), DONE).end()
+        self.assertEqual(stack.metric("llm_tokens_total", model="reasoning"), 2)
+
+    def test_gauges_of_the_gate(self) -> None:
+        """Parked, in flight and the reading of the engine, now."""
+        stack = Stack(self)
+        clients = [stack.client().chat(stream=True) for _ in range(6)]
+        self.assertEqual(stack.metric("admission_in_flight", model="reasoning"), 4)
+        self.assertEqual(stack.metric("admission_parked_requests", model="reasoning"), 2)
+        self.assertEqual(stack.metric("admission_parked_total", model="reasoning"), 2)
+        self.assertEqual(stack.metric("gateway_inflight", model="reasoning"), 6)
+        for client in clients:
+            client.leave()
+        self.assertEqual(stack.metric("admission_in_flight", model="reasoning"), 0)
+        self.assertEqual(stack.metric("admission_parked_requests", model="reasoning"), 0)
+        self.assertEqual(stack.metric("admission_parked_bytes", model="reasoning"), 0)
+        self.assertEqual(stack.metric("gateway_inflight", model="reasoning"), 0)
+        self.assertEqual(
+            stack.metric("gateway_requests_total", model="reasoning", outcome="client_disconnect"),
+            6,
+        )

@@ -52,9 +52,14 @@ class MemoryTransport(StringTransport):
         self.writes: list[bytes] = []
         self.closed = ""
         self.no_delay = False
+        self.pauses = 0
 
     def setTcpNoDelay(self, enabled: bool) -> None:
         self.no_delay = enabled
+
+    def pauseProducing(self) -> None:
+        self.pauses += 1
+        super().pauseProducing()
 
     def write(self, data: bytes) -> None:
         self.writes.append(data)

@@ -169,7 +169,8 @@ class Statistics:
             ("prompt_tokens_cached", cached),
             ("generation_tokens", len(step.producers)),
         ):
-            self._counters[name].inc(value)
+            if value:
+                self._counters[name].inc(value)
         observe = self._observe
         if step.producers:
             # Steps that only prefill are not counted: vLLM makes no iteration of them.

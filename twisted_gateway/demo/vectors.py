@@ -6,9 +6,9 @@ import base64
 import math
 import re
 import struct
-import zlib
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import blake2b
 
 DIMENSIONS = 384
 """The length of a vector."""
@@ -22,11 +22,14 @@ def embed(text: bytes) -> list[float]:
     Each word adds to eight places, by its hash; each three letters of it add a little, so that
     `cat` and `cats` are near each other. Every value is one that 32 bits hold.
     """
-    vector = [0.0] * DIMENSIONS
-    for word, count in Counter(_WORD.findall(text.lower()) or [text]).items():
-        _add(vector, word, float(count))
+    words = Counter(_WORD.findall(text.lower()) or [text])
+    parts: Counter[bytes] = Counter()
+    for word, count in words.items():
         for start in range(len(word) - 2):
-            _add(vector, word[start : start + 3], 0.3 * count)
+            parts[word[start : start + 3]] += count
+    vector = [0.0] * DIMENSIONS
+    _add(vector, words, 1.0)
+    _add(vector, parts, 0.3)
     length = math.sqrt(sum(value * value for value in vector)) or 1.0
     return list(struct.unpack(_FLOATS, struct.pack(_FLOATS, *(v / length for v in vector))))
 
@@ -44,8 +47,7 @@ def similarity(one: Sequence[float], other: Sequence[float]) -> float:
 _FLOATS = f"<{DIMENSIONS}f"
 
 
-def _add(vector: list[float], word: bytes, weight: float) -> None:
-    seed = zlib.crc32(word)
-    for turn in range(8):
-        seed = zlib.crc32(bytes([turn]), seed)
-        vector[seed % DIMENSIONS] += weight if seed & 0x80000000 else -weight
+def _add(vector: list[float], pieces: Counter[bytes], weight: float) -> None:
+    for piece, count in pieces.items():
+        for place in struct.unpack("<8H", blake2b(piece, digest_size=16).digest()):
+            vector[place % DIMENSIONS] += weight * count * (1 if place & 0x8000 else -1)

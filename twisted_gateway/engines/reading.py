@@ -176,7 +176,7 @@ class Gauges:
         values: _Ranks = {}
         for one in series:
             if one.name == self.hits:
-                key = None if one.garbled else self.rank(one.labels)
+                key = self.rank(one.labels)
                 values[key] = values.get(key, 0.0) + one.value
         if not values or values.keys() not in (ranks, {self.rank({})}):
             return None

@@ -38,12 +38,10 @@ def scraping_agent(reactor: IReactorTime, connect_seconds: float) -> IAgent:
         reactor: the reactor, with timers and connections.
         connect_seconds: how long connecting may take.
     """
-    pool = HTTPConnectionPool(reactor)  # type: ignore[no-untyped-call]
+    pool = HTTPConnectionPool(reactor)
     pool.maxPersistentPerHost = 1
     pool.cachedConnectionTimeout = _IDLE_SECONDS
-    agent: IAgent = Agent(  # type: ignore[no-untyped-call]
-        reactor, connectTimeout=connect_seconds, pool=pool
-    )
+    agent: IAgent = Agent(reactor, connectTimeout=connect_seconds, pool=pool)
     return agent
 
 
@@ -142,7 +140,7 @@ def _read(response: IResponse, limit_bytes: int) -> Deferred[Page]:
     body = _Body(response.code, limit_bytes)
     if response.length is not UNKNOWN_LENGTH and response.length > limit_bytes:
         body.refuse()
-    response.deliverBody(body)  # type: ignore[no-untyped-call]
+    response.deliverBody(body)
     return body.page
 
 

@@ -289,7 +289,7 @@ class Fleet:
         lengths = [
             length
             for observer in self.groups[model.upstreams].observers
-            if (length := observer.snapshot()[0].max_model_len) is not None
+            if (length := observer.observation.max_model_len) is not None
         ]
         return max(lengths, default=None)
 

@@ -10,6 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.http_headers import Headers
+from werkzeug.exceptions import MethodNotAllowed
 
 from twisted_gateway.config.schema import Model
 from twisted_gateway.core import estimate
@@ -66,12 +67,17 @@ class Models:
     def serve(self, request: GatewayRequest, rest: str = "") -> Deferred[None]:
         """Serve one request to a model, to its one outcome.
 
+        Raises:
+            MethodNotAllowed: the list of models is only to be read.
+
         Returns:
             Fires with None when the answer is written or the connection cut. Cancelling it (Klein
             does when the client leaves) gives up whatever the request waits for.
         """
         exchange = request.exchange
         path = request.path.decode("utf-8", "replace")
+        if path == "/v1/models":
+            raise MethodNotAllowed(["GET", "HEAD"])
         exchange.route = path if path in _ROUTES else "/v1/*"
         exchange.ends_itself = True
         exchange.work = Deferred.fromCoroutine(self._serve(request, exchange))

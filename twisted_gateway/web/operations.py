@@ -120,7 +120,7 @@ class Operations:
 
 
 def _observations(group: Group) -> list[Observation]:
-    return [observer.snapshot()[0] for observer in group.observers]
+    return [observer.observation for observer in group.observers]
 
 
 def _model_state(group: Group, name: str, view: GateView | None, now: float) -> ModelState:
