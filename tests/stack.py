@@ -377,8 +377,10 @@ class Stack:
             progress = False
             while self._connected < len(self.reactor.tcpClients):
                 host, port, factory, *_ = self.reactor.tcpClients[self._connected]
+                given_up = self.reactor.connectors[self._connected].stoppedConnecting
                 self._connected += 1
-                self.engine(host, port).accept(factory, host, port)
+                if not given_up:
+                    self.engine(host, port).accept(factory, host, port)
                 progress = True
             for engine in list(self.engines.values()):
                 progress = engine.read() or progress

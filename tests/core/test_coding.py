@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import random
 import struct
@@ -34,9 +35,9 @@ def squeeze(data: bytes, coding: str) -> bytes:
     return zstd(data) if coding == "zstd" else gzip.compress(data, mtime=0)
 
 
-def zstd_bomb(blocks: int) -> bytes:
-    """A frame of 4 bytes for each 128 KiB, whose header does not tell its size."""
-    frame = b"\x28\xb5\x2f\xfd\x00\x58"
+def zstd_run(blocks: int, window: int = 0x58) -> bytes:
+    """A frame of 4 bytes for each 128 KiB, whose header tells its window but not its size."""
+    frame = b"\x28\xb5\x2f\xfd\x00" + bytes([window])
     for left in reversed(range(blocks)):
         frame += struct.pack("<I", (131_072 << 3) | (1 << 1) | (left == 0))[:3] + b"A"
     return frame
@@ -83,10 +84,8 @@ class Decoding(TestCase):
         body = squeeze(data * 20, coding)
         place %= len(body) + 1
         body = body[:place] + piece + body[place + dropped :]
-        try:
+        with contextlib.suppress(CodingCorrupt, CodingTooLarge):
             self.assertLessEqual(len(decode(body, coding, 600)), 600)
-        except (CodingCorrupt, CodingTooLarge):
-            pass
 
     def test_names(self) -> None:
         """Codings are named in any case, with empty elements; identity changes nothing."""
@@ -116,12 +115,6 @@ class Decoding(TestCase):
         for data in (noise, bytes(MIB), noise[:70_000] + bytes(70_000) + noise[:70_000]):
             for coding in ("gzip", "zstd"):
                 self.assertEqual(decode(squeeze(data, coding), coding, len(data)), data)
-
-    def test_streamed_frame(self) -> None:
-        """A frame that does not tell its size, as a streaming sender writes it, is decoded."""
-        writer = zstandard.ZstdCompressor(level=19).compressobj()
-        body = writer.compress(b"data" * 100) + writer.flush()
-        self.assertEqual(decode(body, "zstd", LIMIT), b"data" * 100)
 
 
 class Refusing(TestCase):
@@ -176,9 +169,9 @@ class Refusing(TestCase):
     def test_bombs(self) -> None:
         """A body that would come out over the limit costs no more than the limit and a block."""
         bombs = (
-            (gzip.compress(bytes(30 * MIB)), "gzip"),
-            (zstd_bomb(800), "zstd"),
-            (zstd(gzip.compress(bytes(30 * MIB))), "gzip, zstd"),
+            (gzip.compress(bytes(10 * MIB)), "gzip"),
+            (zstd_run(800), "zstd"),
+            (zstd(gzip.compress(bytes(10 * MIB))), "gzip, zstd"),
         )
         for body, coding in bombs:
             tracemalloc.start()
@@ -191,6 +184,5 @@ class Refusing(TestCase):
 
     def test_window(self) -> None:
         """A zstd window over 8 MiB, which no sender may ask for in HTTP, is refused."""
-        writer = zstandard.ZstdCompressor(level=22).compressobj()
-        body = writer.compress(b"data") + writer.flush()
-        self.assertRaises(CodingCorrupt, decode, body, "zstd", LIMIT)
+        self.assertEqual(decode(zstd_run(1, 0x68), "zstd", MIB), b"A" * 131_072)
+        self.assertRaises(CodingCorrupt, decode, zstd_run(1, 0x70), "zstd", MIB)

@@ -19,6 +19,22 @@ from twisted_gateway.demo.scheduler import Profile
 from twisted_gateway.demo.server import EngineSite
 
 FIXTURES = Path(__file__).parent / "fixtures"
+CHAT = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "hello there, how are you doing today, my friend"}]
+
+
+def shape(tree: Any) -> Any:
+    """The keys of a document in their order, and the kinds of its values."""
+    if isinstance(tree, dict):
+        return {key: shape(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [shape(item) for item in tree]
+    return type(tree).__name__
+
+
+def keys_in_order(tree: Any) -> Any:
+    """Like `shape`, for comparing the order as well."""
+    return json.dumps(shape(tree))
 
 
 def run_dry(clock: Clock, until: float = 1e9) -> None:

@@ -8,8 +8,15 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.demo.harness import FIXTURES, Connection, EngineCase, Recorded
-from tests.demo.test_generating import CHAT, HELLO, keys_in_order
+from tests.demo.harness import (
+    CHAT,
+    FIXTURES,
+    HELLO,
+    Connection,
+    EngineCase,
+    Recorded,
+    keys_in_order,
+)
 from twisted_gateway.demo.faults import METRICS_MODES
 from twisted_gateway.demo.server import MAX_BODY_BYTES
 

@@ -7,8 +7,7 @@ import math
 import struct
 from typing import Any
 
-from tests.demo.harness import EngineCase, Recorded
-from tests.demo.test_generating import CHAT, HELLO, keys_in_order
+from tests.demo.harness import CHAT, HELLO, EngineCase, Recorded, keys_in_order
 from twisted_gateway.demo.service import EMBEDDINGS
 from twisted_gateway.demo.vectors import DIMENSIONS, embed, similarity
 

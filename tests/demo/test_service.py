@@ -92,10 +92,10 @@ class DemoTests(TestCase):
     def test_configuration(self) -> None:
         """The gateway takes it: three models, each gated at its engine's S and led to its name."""
         text = demo_config_text(
-            "http://127.0.0.1:1", "http://127.0.0.1:2", ["tcp:8080:interface=::"]
+            "http://127.0.0.1:1", "http://127.0.0.1:2", ["tcp:8080:interface=127.0.0.1"]
         )
         config = load(text, name="demo", environ={}, read_file=lambda path: path)
-        self.assertEqual(config.listen, ("tcp:8080:interface=::",))
+        self.assertEqual(config.listen, ("tcp:8080:interface=127.0.0.1",))
         self.assertEqual(
             {
                 name: (model.upstreams, model.gated, model.policy.max_inflight)

@@ -1,0 +1,260 @@
+"""Tests of the service: start, reload, drain."""
+
+from __future__ import annotations
+
+import json
+
+from tests.stack import CONFIG, DONE, ROLE, Stack, token
+from tests.support import TestCase
+
+COMMENT = b": keep-alive\n\n"
+
+
+class Draining(TestCase):
+    """Section 8: nothing is cut in silence."""
+
+    def setUp(self) -> None:
+        """Four running, one parked in silence, one parked and kept alive."""
+        super().setUp()
+        self.stack = stack = Stack(self, "drainSeconds: 60\n" + CONFIG)
+        self.running = [stack.client().chat(stream=True) for _ in range(4)]
+        for asked in stack.engine().asked:
+            asked.stream(ROLE)
+        self.kept = stack.client().chat(stream=True)
+        stack.advance(16)
+        self.silent = stack.client().chat()
+        self.drained: list[object] = []
+        self.idle = stack.client().get("/health")
+        stack.gateway.drain().addCallback(self.drained.append)
+        stack.settle()
+        # Let the drain end, so that no timer is left.
+        self.addCleanup(stack.advance, 65, step=1)
+
+    def test_readiness_turns_at_once(self) -> None:
+        """503 with the reason; liveness stays."""
+        client = self.stack.client().get("/health/ready")
+        self.assertEqual((client.status, client.json["reasons"]), (503, ["draining"]))
+        self.assertEqual(self.stack.client().get("/health").status, 200)
+
+    def test_whoever_has_no_status_is_refused_at_once(self) -> None:
+        """So that the client can try elsewhere; newcomers too."""
+        self.assertEqual((self.silent.status, self.silent.json["reason"]), (503, "draining"))
+        client = self.idle.chat()
+        self.assertIn(b"draining", client.received)
+
+    def test_running_and_kept_alive_streams_go_on(self) -> None:
+        """They end in their own time, then the drain is over."""
+        for asked in list(self.stack.engine().asked):
+            asked.more(token("x"), DONE).end()
+        self.stack.engine().last.stream(ROLE, token("late"), DONE).end()
+        self.assertEqual(self.kept.body, COMMENT + ROLE + token("late") + DONE)
+        for client in self.running:
+            self.assertTrue(client.whole)
+        self.assertEqual(self.drained, [])
+        self.stack.advance(4)
+        self.assertEqual(self.drained, [None])
+
+    def test_listeners_stop_after_a_grace(self) -> None:
+        """Not at once: whoever routes to us needs time to notice."""
+        self.assertTrue(self.stack.reactor.tcpServers)
+        self.stack.advance(3)
+        self.assertFalse([one for one in self.stack.gateway._listeners if one.running])
+
+    def test_what_remains_is_told(self) -> None:
+        """After drainSeconds streams get the error event, others are cut; then it is over."""
+        whole = self.running[0]
+        self.stack.advance(61, step=1)
+        for client in (*self.running, self.kept):
+            tree = json.loads(client.body.rpartition(b"data: ")[2])
+            self.assertEqual(tree["reason"], "draining")
+            self.assertTrue(client.whole)
+        self.assertTrue(whole.whole)
+        self.stack.advance(2)
+        self.assertEqual(self.drained, [None])
+
+    def test_a_second_signal_ends_it(self) -> None:
+        """Draining again is ending the drain now."""
+        self.stack.gateway.drain()
+        self.stack.advance(4)
+        self.assertEqual(self.drained, [None])
+        self.assertIn(b"draining", self.kept.body)
+
+
+class DrainingOthers(TestCase):
+    """What is no stream, and what has not come whole."""
+
+    def test_an_answer_in_the_middle_is_cut(self) -> None:
+        """Where there is no stream nothing can be told."""
+        stack = Stack(self, "drainSeconds: 10\n" + CONFIG)
+        client = stack.client().chat()
+        stack.engine().last.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+        stack.gateway.drain()
+        stack.advance(14)
+        self.assertTrue(client.wire.aborted)
+
+    def test_a_request_whose_answer_has_not_begun_is_told(self) -> None:
+        """It gets the problem document."""
+        stack = Stack(self, "drainSeconds: 10\n" + CONFIG)
+        client = stack.client().chat()
+        stack.gateway.drain()
+        stack.advance(14)
+        self.assertEqual((client.status, client.json["reason"]), (503, "draining"))
+
+    def test_a_body_that_never_comes_does_not_hold_it_up(self) -> None:
+        """The drain ends all the same."""
+        stack = Stack(self, "drainSeconds: 10\n" + CONFIG)
+        stack.client().send(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+        done: list[object] = []
+        stack.gateway.drain().addCallback(done.append)
+        stack.advance(14)
+        self.assertEqual(done, [None])
+
+
+class Reloading(TestCase):
+    """A new configuration disturbs nobody."""
+
+    def test_requests_in_flight_and_parked_go_on(self) -> None:
+        """They keep their engine and their place in line."""
+        stack = Stack(self)
+        running = stack.client().chat(stream=True)
+        stack.engine().last.stream(ROLE)
+        for _ in range(4):
+            parked = stack.client().chat(stream=True)
+        stack.text = CONFIG.replace("maxInflight: 4", "maxInflight: 5")
+        self.assertTrue(stack.gateway.reload())
+        stack.settle()
+        self.assertEqual(len(stack.engine().asked), 5)
+        stack.engine().asked[0].more(token("a"), DONE).end()
+        stack.engine().last.stream(DONE).end()
+        self.assertEqual(running.body, ROLE + token("a") + DONE)
+        self.assertTrue(parked.whole)
+        self.assertEqual(stack.facts()["max_inflight"], 5)
+
+    def test_a_faulty_file_is_refused(self) -> None:
+        """The old one stays in force, and a metric says so."""
+        stack = Stack(self)
+        stack.text = "models: {reasoning: {upstream: 4}}"
+        self.assertFalse(stack.gateway.reload())
+        self.assertEqual(stack.metric("config_last_reload_successful"), 0)
+        self.assertEqual(stack.client().get("/v1/models/gpt-4o").status, 200)
+        stack.text = CONFIG
+        self.assertTrue(stack.gateway.reload())
+        self.assertEqual(stack.metric("config_last_reload_successful"), 1)
+
+    def test_engines_that_are_gone_serve_what_they_have(self) -> None:
+        """Their queue is served to its end, then nothing polls them any more."""
+        stack = Stack(self)
+        clients = [stack.client().chat(stream=True) for _ in range(5)]
+        stack.text = CONFIG.replace("10.0.0.1", "10.0.0.2")
+        stack.gateway.reload()
+        stack.settle()
+        stack.client().chat(stream=True)
+        self.assertEqual(len(stack.engine("10.0.0.2").asked), 1)
+        for _ in range(5):
+            asked = next(one for one in stack.engine().asked if not one.gone and one.body)
+            asked.stream(DONE).end()
+            stack.engine().asked.remove(asked)
+        self.assertTrue(all(client.whole for client in clients))
+        polls = stack.engine().polls
+        stack.advance(10)
+        self.assertEqual(stack.engine().polls, polls)
+
+    def test_models_come_and_go(self) -> None:
+        """Names and series follow."""
+        stack = Stack(self)
+        stack.text = CONFIG.replace("reasoning", "thinking")
+        stack.gateway.reload()
+        self.assertEqual(stack.client().chat().status, 400)
+        self.assertIsNone(stack.metric("llm_tokens_total", model="reasoning"))
+        self.assertEqual(stack.metric("llm_tokens_total", model="thinking"), 0)
+
+
+class Operating(TestCase):
+    """Section 5's endpoints."""
+
+    def test_health(self) -> None:
+        """All is well, whatever the engine does."""
+        stack = Stack(self)
+        stack.engine().gauges = None
+        for path in ("/health", "/health/live", "/health/ready"):
+            client = stack.client().get(path)
+            self.assertEqual((client.status, client.json), (200, {"status": "ok"}))
+
+    def test_metrics_in_both_forms(self) -> None:
+        """The text format, and OpenMetrics when asked for."""
+        stack = Stack(self)
+        client = stack.client().get("/metrics")
+        self.assertTrue(client.headers["content-type"].startswith("text/plain; version="))
+        self.assertIn(b'admission_max_inflight{model="reasoning"} 4.0', client.body)
+        client = stack.client().get("/metrics", Accept="application/openmetrics-text")
+        self.assertTrue(client.body.endswith(b"# EOF\n"))
+
+    def test_status(self) -> None:
+        """What runs and waits, as JSON and as a page; no prompt is in it."""
+        stack = Stack(self)
+        for _ in range(6):
+            stack.client().chat(stream=True, messages=[{"role": "user", "content": "SECRET"}])
+        stack.poll(running=4)
+        facts = stack.client().get("/status.json").json["models"]["reasoning"]
+        self.assertEqual((facts["running"], facts["in_engine"], len(facts["parked"])), (4, 4, 2))
+        self.assertEqual([one["position"] for one in facts["parked"]], [1, 2])
+        page = stack.client().get("/status")
+        self.assertIn(b"4 of 4", page.body)
+        self.assertIn("default-src 'none'", page.headers["content-security-policy"])
+        self.assertNotIn(b"SECRET", page.body)
+
+    def test_a_stale_engine_shows(self) -> None:
+        """The page says in words what is wrong."""
+        stack = Stack(self)
+        stack.engine().gauges = b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"
+        stack.advance(8)
+        facts = stack.facts()
+        self.assertTrue(facts["stale"])
+        self.assertIn(b"cannot be read", stack.client().get("/status").body)
+        self.assertEqual(stack.metric("engine_state_stale_total", model="reasoning"), 1)
+        self.assertIsNone(stack.metric("vllm_requests_running", model="reasoning"))
+
+    def test_a_listener_of_its_own(self) -> None:
+        """With adminListen they are served there and nowhere else."""
+        stack = Stack(self, "adminListen: [tcp:9090]\n" + CONFIG)
+        self.assertEqual(stack.client().get("/metrics").status, 404)
+        self.assertEqual(stack.client(site=1).get("/metrics").status, 200)
+        self.assertEqual(stack.client(site=1).get("/v1/models").status, 404)
+
+
+class CrossOrigin(TestCase):
+    """`cors: {origins: []}`."""
+
+    CONFIG = "cors: {origins: ['https://app.example']}\n" + CONFIG
+
+    def test_a_preflight(self) -> None:
+        """It is answered, without a token."""
+        client = (
+            Stack(self, self.CONFIG)
+            .client()
+            .get(
+                "/v1/chat/completions",
+                "OPTIONS",
+                Origin="https://app.example",
+                Access_Control_Request_Method="POST",
+                Access_Control_Request_Headers="authorization",
+            )
+        )
+        self.assertEqual(client.status, 204)
+        self.assertEqual(client.headers["access-control-allow-origin"], "https://app.example")
+        self.assertEqual(client.headers["access-control-allow-headers"], "authorization")
+
+    def test_errors_carry_the_headers(self) -> None:
+        """The gateway's own errors too, early ones and late ones."""
+        stack = Stack(self, self.CONFIG)
+        client = stack.client().chat(model="no", headers={"Origin": "https://app.example"})
+        self.assertEqual(client.headers["access-control-allow-origin"], "https://app.example")
+        client = stack.client().send(
+            b"POST /v1/x HTTP/1.1\r\nOrigin: https://app.example\r\nContent-Length: 9999999\r\n\r\n"
+        )
+        self.assertEqual(client.headers["access-control-allow-origin"], "https://app.example")
+
+    def test_other_origins_get_nothing(self) -> None:
+        """No header, no permission."""
+        client = Stack(self, self.CONFIG).client().chat(headers={"Origin": "https://evil.example"})
+        self.assertNotIn("access-control-allow-origin", client.headers)
