@@ -157,7 +157,7 @@ class Client:
     @property
     def received(self) -> bytes:
         """All bytes that came, head and framing included."""
-        return self.wire.value()
+        return bytes(self.wire.value())
 
     @property
     def status(self) -> int:

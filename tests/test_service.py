@@ -25,7 +25,7 @@ class Draining(TestCase):
         self.silent = stack.client().chat()
         self.drained: list[object] = []
         self.idle = stack.client().get("/health")
-        stack.gateway.drain().addCallback(self.drained.append)
+        self.draining = stack.gateway.drain().addCallback(self.drained.append)
         stack.settle()
         # Let the drain end, so that no timer is left.
         self.addCleanup(stack.advance, 65, step=1)
@@ -74,7 +74,7 @@ class Draining(TestCase):
 
     def test_a_second_signal_ends_it(self) -> None:
         """Draining again is ending the drain now."""
-        self.stack.gateway.drain()
+        self.assertIs(self.stack.gateway.drain(), self.stack.gateway.drain())
         self.stack.advance(4)
         self.assertEqual(self.drained, [None])
         self.assertIn(b"draining", self.kept.body)
@@ -88,26 +88,28 @@ class DrainingOthers(TestCase):
         stack = Stack(self, "drainSeconds: 10\n" + CONFIG)
         client = stack.client().chat()
         stack.engine().last.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
-        stack.gateway.drain()
+        drained = stack.gateway.drain()
         stack.advance(14)
         self.assertTrue(client.wire.aborted)
+        self.assertTrue(drained.called)
 
     def test_a_request_whose_answer_has_not_begun_is_told(self) -> None:
         """It gets the problem document."""
         stack = Stack(self, "drainSeconds: 10\n" + CONFIG)
         client = stack.client().chat()
-        stack.gateway.drain()
+        drained = stack.gateway.drain()
         stack.advance(14)
         self.assertEqual((client.status, client.json["reason"]), (503, "draining"))
+        self.assertTrue(drained.called)
 
     def test_a_body_that_never_comes_does_not_hold_it_up(self) -> None:
         """The drain ends all the same."""
         stack = Stack(self, "drainSeconds: 10\n" + CONFIG)
         stack.client().send(b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
         done: list[object] = []
-        stack.gateway.drain().addCallback(done.append)
+        drained = stack.gateway.drain().addCallback(done.append)
         stack.advance(14)
-        self.assertEqual(done, [None])
+        self.assertEqual((done, drained.called), ([None], True))
 
 
 class Reloading(TestCase):
@@ -118,8 +120,7 @@ class Reloading(TestCase):
         stack = Stack(self)
         running = stack.client().chat(stream=True)
         stack.engine().last.stream(ROLE)
-        for _ in range(4):
-            parked = stack.client().chat(stream=True)
+        parked = [stack.client().chat(stream=True) for _ in range(4)][-1]
         stack.text = CONFIG.replace("maxInflight: 4", "maxInflight: 5")
         self.assertTrue(stack.gateway.reload())
         stack.settle()

@@ -23,6 +23,7 @@ from twisted_gateway.telemetry.access import AccessEntry, AccessLog
 from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.telemetry.tracing import Tracing
 from twisted_gateway.web.agent import UpstreamAgent
+from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchange, Exchanges
 from twisted_gateway.web.fleet import Fleet
 from twisted_gateway.web.intake import HeldBytes
@@ -272,7 +273,7 @@ class Watcher(Service):
     def startService(self) -> None:
         """Begin to look."""
         super().startService()
-        self._loop.start(WATCH_SECONDS, now=False)
+        in_background(self._loop.start(WATCH_SECONDS, now=False), self._log, "watching")
 
     def stopService(self) -> None:
         """Look no more."""

@@ -24,6 +24,7 @@ from twisted_gateway.service import Gateway, Watcher
 from twisted_gateway.telemetry import tracing
 from twisted_gateway.telemetry.access import AccessLog, json_observer
 from twisted_gateway.telemetry.metrics import register_process
+from twisted_gateway.web.background import in_background
 
 DEFAULT_CONFIG = "config.yaml"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -124,7 +125,8 @@ class _Process(MultiService):
         return lambda number, frame: self._reactor.callFromThread(act)
 
     def _drain(self) -> None:
-        self._gateway.drain().addBoth(lambda _: self._stop())
+        drained = self._gateway.drain().addBoth(lambda _: self._stop())
+        in_background(drained, self._log, "the drain")
 
     def _stop(self) -> None:
         if self._reactor.running:
@@ -162,7 +164,8 @@ class _Demo(MultiService):
             _Process(self._reactor, gateway).setServiceParent(self)
             self._say_hello(config, speed)
 
-        Deferred.fromCoroutine(start()).addErrback(self._failed)
+        started = Deferred.fromCoroutine(start()).addErrback(self._failed)
+        in_background(started, self._log, "the demo")
 
     def stopService(self) -> Any:
         """Stop the gateway, then the engines."""

@@ -155,6 +155,10 @@ class Room(GateTests):
         self.assertEqual(admitted(gate.finished(two, 3)), [])
         self.assertEqual(admitted(gate.finished(behind, 4)), [nine])
         self.assertEqual(gate.view(4).engines[0].own, 9)
+        pair, single, last = ticket(n=3), ticket(), ticket()
+        for one in (pair, single, last):
+            self.assertEqual(gate.submit(one, 5), [Parked(one)])
+        self.assertEqual(admitted(gate.finished(nine, 6)), [pair, single])
 
     def test_clamped(self) -> None:
         """What a client says below the least that is possible counts as the least."""
@@ -352,6 +356,15 @@ class Kv(GateTests):
         self.assertEqual(gate.wake_at(), 1 + 2 + 2)
         self.assertEqual(gate.tick(4.9), [])
         self.assertEqual(admitted(gate.tick(5)), tickets[4:])  # 4 x 1050 + 2074 <= 9500
+
+    def test_started_by_time_after_a_wake_up(self) -> None:
+        """Those who were sent by the same event that left the head behind ease it in time too."""
+        gate = self.gate(0.95, 10_000)
+        tickets = self.burst(gate, 3, 1, prompt_tokens=3150, max_tokens=2000)
+        calm = Sample(running=0, waiting=0, kv_usage=0.0, kv_tokens=10_000)
+        self.assertEqual(poll(gate, calm, 2), tickets[:2])
+        self.assertEqual(gate.wake_at(), 2 + 6 + 2)
+        self.assertEqual(admitted(gate.tick(10)), [])  # 6300 + 4174 > 9500
 
     def test_gauge_above_own(self) -> None:
         """Where the gauge shows more than ours, the gauge counts."""
@@ -943,18 +956,23 @@ class Lines(GateTests):
         agenda.push(0.5, stays)
         for one in rest:
             agenda.push(9, one)
-            agenda.discard(one)
+            agenda.pop(one)
         self.assertLess(len(agenda._heap), 80)
         self.assertEqual((list(agenda), len(agenda), agenda.least()), ([stays], 1, 0.5))
         other = rest[0]
         agenda.push(0.1, other)
-        agenda.discard(other)
+        agenda.pop(other)
         agenda.push(2, other)
         self.assertEqual(agenda.due(1), stays)
         self.assertIsNone(agenda.due(1))
         self.assertEqual(agenda.due(2), other)
         self.assertIsNone(agenda.least())
-        self.assertEqual(agenda._heap, [])
+        for one in rest:
+            agenda.push(3, one)
+        for one in rest[1:]:
+            agenda.pop(one)
+        self.assertEqual(agenda.first(), rest[0])
+        self.assertLess(len(agenda._heap), 80)
 
     def test_line(self) -> None:
         """A ticket that returns stands where its arrival puts it, and may leave from there."""

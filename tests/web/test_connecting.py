@@ -9,13 +9,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IHostnameResolver, IReactorPluggableNameResolver
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import Certificate, CertificateOptions, PrivateCertificate
 from twisted.internet.testing import MemoryReactorClock
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.test.iosim import FakeTransport, connect
 from twisted.web.client import BrowserLikePolicyForHTTPS
+from zope.interface import implementer
 
 from tests.support import TestCase
 from tests.web.upstream_network import OK, Reader
@@ -24,12 +27,35 @@ from twisted_gateway.web.upstream_errors import ConnectFailed, ConnectTimedOut
 from twisted_gateway.web.upstream_response import UpstreamResponse
 
 
+@implementer(IHostnameResolver)
+class Resolver:
+    """Resolves every name, at once, to 127.0.0.1."""
+
+    def resolveHostName(
+        self, resolutionReceiver: Any, hostName: str, portNumber: int = 0, *rest: Any, **more: Any
+    ) -> Any:
+        resolutionReceiver.resolutionBegan(self)
+        resolutionReceiver.addressResolved(IPv4Address("TCP", "127.0.0.1", portNumber))
+        resolutionReceiver.resolutionComplete()
+        return self
+
+
+@implementer(IReactorPluggableNameResolver)
+class Reactor(MemoryReactorClock):
+    """A reactor in memory; that of Twisted 24.11 resolves no names by itself."""
+
+    nameResolver = Resolver()
+
+    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
+        raise NotImplementedError
+
+
 class AddressTests(TestCase):
     """Plain connections."""
 
     def setUp(self) -> None:
         super().setUp()
-        self.clock = self.reactor = MemoryReactorClock()
+        self.clock = self.reactor = Reactor()
         self.agent = UpstreamAgent(self.reactor, connect_seconds=5)
 
     def test_addresses(self) -> None:
@@ -97,7 +123,7 @@ class TLSTests(TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.clock = self.reactor = MemoryReactorClock()
+        self.clock = self.reactor = Reactor()
 
     def shake(self, trusted: bytes, uri: bytes) -> tuple[Deferred[UpstreamResponse], Server]:
         """Send a request to a server that has the certificate of `engine`."""

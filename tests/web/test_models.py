@@ -156,7 +156,7 @@ class Refusing(TestCase):
         tree: dict[str, object] = client.json
         self.assertEqual(tree["type"], f"urn:twisted-gateway:problem:{kind}")
         self.assertEqual(tree["status"], status)
-        self.assertIn("message", tree["error"])  # type: ignore[arg-type]
+        self.assertIn("message", tree["error"])
         return tree
 
     def test_an_unknown_model(self) -> None:

@@ -6,11 +6,12 @@ The first is repeated with real spans recorded, for there the tracing wrapper sw
 from __future__ import annotations
 
 import json
+from typing import cast
 
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 from tests.stack import DONE, PAGE, ROLE, Client, Stack, token
 from tests.support import TestCase
@@ -147,11 +148,12 @@ class TheCapIsLoggedWithItsSource(TestCase):
 
     def _logged(self, config: str, environ: dict[str, str]) -> str:
         events: list[LogEvent] = []
-        globalLogPublisher.addObserver(events.append)
+        observer = cast(ILogObserver, events.append)
+        globalLogPublisher.addObserver(observer)
         try:
             Stack(self, config, environ=environ)
         finally:
-            globalLogPublisher.removeObserver(events.append)
+            globalLogPublisher.removeObserver(observer)
         return "\n".join(
             f"{event.get('model')}: {event['described']}"
             for event in events

@@ -58,7 +58,7 @@ _ESCAPED_KEY = re.compile(
     rb'"(?<!\\")(?:m|\\u006[dD])(?:o|\\u006[fF])(?:d|\\u0064)(?:e|\\u0065)(?:l|\\u006[cC])"'
     rb"[ \t\r\n]*+:[ \t\r\n]*+"
 )
-_ESCAPED_LETTER = re.compile(rb"\\u006")
+_ESCAPED_LETTER = rb"\u006"
 _LETTER_ESCAPES = tuple(
     (rb"\u006" + digit, bytes([0x60 + int(digit, 16)]))
     for digit in (b"d", b"D", b"f", b"F", b"4", b"5", b"c", b"C")
@@ -192,20 +192,24 @@ def largest(values: Sequence[msgspec.Raw | bytes], most: int) -> int | None:
         values: JSON or plain text; empty means absent.
         most: the bound, above which a number is read as `most`.
     """
-    found = [number for value in values if len(value) and (number := _whole(bytes(value), most))]
-    return max(found, default=None)
+    found = 0
+    for value in values:
+        if len(value):
+            found = max(found, _whole(bytes(value), most))
+    return found or None
 
 
-def _whole(text: bytes, most: int) -> int | None:
+def _whole(text: bytes, most: int) -> int:
+    """The whole number that a text is, 0 when it is none."""
     if len(text) > _LONGEST_NUMBER_BYTES:
-        return None
+        return 0
+    if text.isdigit():
+        return min(int(text), most)
     match = _NUMBER.fullmatch(text)
-    if match is None:
-        return None
-    number = float(match[1])
+    number = 0.0 if match is None else float(match[1])
     if number >= most:
         return most
-    return int(number) if number.is_integer() else None
+    return int(number) if number.is_integer() else 0
 
 
 def _check_text(body: bytes) -> None:
@@ -271,13 +275,14 @@ def _parse(body: bytes) -> Any:
 
 def _find_model(body: bytes) -> int:
     """Find where the value of the one top-level `model` begins; that there is one is known."""
-    key = _ESCAPED_KEY if _ESCAPED_LETTER.search(body) else _KEY
+    key = _ESCAPED_KEY if _ESCAPED_LETTER in body else _KEY
     found = key.finditer(body)
     first = next(found)
     if next(found, None) is None:
         return first.end()
     # As a rule the first is the one, and then there is none at the top when it bears another name.
-    others = body[: first.start()] + b'"":' + body[first.end() :]
+    view = memoryview(body)
+    others = b"".join((view[: first.start()], b'"":', view[first.end() :]))
     if not len(_parse(others).model):
         return first.end()
     levels = _levels(body, escaped=key is _ESCAPED_KEY)

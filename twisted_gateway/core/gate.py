@@ -88,6 +88,9 @@ __all__ = [
 
 MOST_REFUSALS = 5
 KV_PASS_SECONDS = 60.0
+_WARMUP = Priority.WARMUP
+_SENT = TicketState.SENT
+_TAKES = Verdict.TAKES
 
 
 class Gate:
@@ -335,12 +338,12 @@ class Gate:
     def _head(self) -> Ticket | None:
         """The ticket that must go first, unless it is a warm-up and others are parked."""
         head = self._line.first()
-        if head is None or self._may_go(head):
+        if head is None or not self._parked_ahead_of_warmup or head.priority is not _WARMUP:
             return head
         return None
 
     def _may_go(self, ticket: Ticket) -> bool:
-        return ticket.priority is not Priority.WARMUP or not self._parked_ahead_of_warmup
+        return ticket.priority is not _WARMUP or not self._parked_ahead_of_warmup
 
     def _choose(self, ticket: Ticket, bays: list[Bay]) -> tuple[Bay | None, bool]:
         """The engine that takes a ticket; else whether somewhere only KV is lacking."""
@@ -348,7 +351,7 @@ class Gate:
         lacks_kv = False
         for bay in bays:
             verdict = bay.verdict(ticket)
-            if verdict is Verdict.TAKES:
+            if verdict is _TAKES:
                 if best is None or bay.better_than(best):
                     best = bay
             elif verdict is Verdict.KV:
@@ -378,7 +381,7 @@ class Gate:
 
     def _send(self, ticket: Ticket, bay: Bay, now: float, decisions: list[Decision]) -> None:
         self._unpark(ticket)
-        ticket.state = TicketState.SENT
+        ticket.state = _SENT
         ticket.sent_at = now
         ticket.first_content_at = None
         ticket.kv_blocked_since = None
@@ -404,16 +407,14 @@ class Gate:
         ticket.state = TicketState.PARKED
         self._bounds.push(ticket.park_until, ticket)
         self._parked_bytes += ticket.body_bytes
-        self._parked_ahead_of_warmup += ticket.priority is not Priority.WARMUP
+        self._parked_ahead_of_warmup += ticket.priority is not _WARMUP
 
     def _unpark(self, ticket: Ticket) -> None:
-        if ticket in self._holds:
-            self._holds.discard(ticket)
-        else:
+        if self._holds.pop(ticket, None) is None:
             self._line.remove(ticket)
-        self._bounds.discard(ticket)
+        self._bounds.pop(ticket, None)
         self._parked_bytes -= ticket.body_bytes
-        self._parked_ahead_of_warmup -= ticket.priority is not Priority.WARMUP
+        self._parked_ahead_of_warmup -= ticket.priority is not _WARMUP
 
     def _repark(self, ticket: Ticket, now: float, *, held: bool) -> None:
         ticket.reparked = True

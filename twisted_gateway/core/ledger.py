@@ -41,6 +41,9 @@ class Verdict(Enum):
     KV = auto()
 
 
+_TAKES, _FULL, _KV = Verdict.TAKES, Verdict.FULL, Verdict.KV
+
+
 @dataclass(slots=True)
 class Bay:
     """What one engine can take during one `admit()`.
@@ -66,6 +69,7 @@ class Bay:
     shut: bool
     bounded: bool
     probing: bool
+    kv_binds: bool = False
     kv_full: bool = False
     kv_committed: float = 0.0
     kv_capacity: float | None = None
@@ -73,9 +77,10 @@ class Bay:
 
     def verdict(self, ticket: Ticket) -> Verdict:
         """Whether the engine takes this ticket now."""
-        if self.shut or (self.bounded and self.room < ticket.n and self.room < self.limit):
-            return Verdict.FULL
-        return Verdict.TAKES if self.kv_fits(ticket.kv_need_tokens) else Verdict.KV
+        room = self.room
+        if self.shut or (room < ticket.n and room < self.limit and self.bounded):
+            return _FULL
+        return _TAKES if not self.kv_binds or self.kv_fits(ticket.kv_need_tokens) else _KV
 
     def kv_fits(self, need_tokens: int) -> bool:
         """Whether so many tokens fit into the KV cache."""
@@ -161,6 +166,7 @@ class Ledger:
         self.own[ticket] = None
         self.in_flight += ticket.n
         self._awaiting += ticket.n
+        # Ten thousand may be sent at once: this is cheaper than max().
         if self.in_flight > self._most_in_flight:
             self._most_in_flight = self.in_flight
         if self._awaiting > self._most_awaiting:
@@ -273,6 +279,7 @@ class Ledger:
         sample = self.sample
         if sample is None or sample.kv_usage is None:
             return
+        bay.kv_binds = True
         bay.kv_full = sample.kv_usage >= policy.kv_threshold
         if sample.kv_tokens is None:
             return

@@ -13,66 +13,52 @@ from collections.abc import Iterator
 from twisted_gateway.core.ticket import Priority, Ticket
 
 
-class Agenda:
-    """Tickets by a number, least first.
+class Agenda(dict[Ticket, float]):
+    """Tickets and a number of each, of which it tells the least.
 
-    Entries of tickets that have left stay in the heap until they come up or outnumber the others.
+    It is a dictionary, so that a ticket leaves at the cost of `pop`. What has left stays in the
+    heap beside it until it comes up or outnumbers the rest.
     """
 
     def __init__(self) -> None:
         """Start empty."""
-        self._keys: dict[Ticket, float] = {}
+        super().__init__()
         self._heap: list[tuple[float, int, Ticket]] = []
-
-    def __len__(self) -> int:
-        """How many tickets are in it."""
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[Ticket]:
-        """All tickets, in no order."""
-        return iter(self._keys)
-
-    def __contains__(self, ticket: Ticket) -> bool:
-        """Whether the ticket is in it."""
-        return ticket in self._keys
 
     def push(self, key: float, ticket: Ticket) -> None:
         """Enter a ticket that is not in it."""
-        self._keys[ticket] = key
-        if len(self._heap) > 2 * len(self._keys) + 64:
-            self._heap = [(key, ticket.sequence, ticket) for ticket, key in self._keys.items()]
-            heapq.heapify(self._heap)
-        else:
-            heapq.heappush(self._heap, (key, ticket.sequence, ticket))
-
-    def discard(self, ticket: Ticket) -> None:
-        """Take a ticket out, if it is in."""
-        self._keys.pop(ticket, None)
-        if not self._keys:
-            self._heap.clear()
+        self[ticket] = key
+        heapq.heappush(self._heap, (key, ticket.sequence, ticket))
+        self._forget()
 
     def first(self) -> Ticket | None:
         """The ticket of the least number; the earlier arrival where two are equal."""
-        heap = self._heap
-        while heap:
-            key, _, ticket = heap[0]
-            if self._keys.get(ticket) == key:
-                return ticket
-            heapq.heappop(heap)
-        return None
-
-    def due(self, now: float) -> Ticket | None:
-        """Take out the first ticket, if its number is `now` or less."""
-        ticket = self.first()
-        if ticket is None or self._keys[ticket] > now:
+        if not self:
             return None
-        self.discard(ticket)
-        return ticket
+        self._forget()
+        while True:
+            key, _, ticket = self._heap[0]
+            if self.get(ticket) == key:
+                return ticket
+            heapq.heappop(self._heap)
 
     def least(self) -> float | None:
         """The least number."""
         ticket = self.first()
-        return None if ticket is None else self._keys[ticket]
+        return None if ticket is None else self[ticket]
+
+    def due(self, now: float) -> Ticket | None:
+        """Take out the first ticket, if its number is `now` or less."""
+        ticket = self.first()
+        if ticket is None or self[ticket] > now:
+            return None
+        del self[ticket]
+        return ticket
+
+    def _forget(self) -> None:
+        if len(self._heap) > 2 * len(self) + 64:
+            self._heap = [(key, ticket.sequence, ticket) for ticket, key in self.items()]
+            heapq.heapify(self._heap)
 
 
 class FifoLine:
@@ -104,12 +90,12 @@ class FifoLine:
         if ticket in newcomers:
             del newcomers[ticket]
         else:
-            returned.discard(ticket)
+            returned.pop(ticket, None)
 
     def first(self) -> Ticket | None:
         """The ticket to be served next."""
         for newcomers, returned in self._lanes:
-            back = returned.first()
+            back = returned.first() if returned else None
             if newcomers:
                 ticket = next(iter(newcomers))
                 return ticket if back is None or ticket.sequence < back.sequence else back

@@ -22,6 +22,7 @@ from twisted_gateway.core.gate import Admitted, Decision, Gate, Parked, Reason, 
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.ticket import Ticket, TicketState
 from twisted_gateway.engines.observer import Observer
+from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchange
 
 
@@ -176,18 +177,25 @@ class Admission:
     def watch(self, engine: int, observer: Observer) -> None:
         """Judge by each generation of this observer, chained onto the one before."""
         _, generation = observer.snapshot()
-        generation.addCallback(lambda _: self._polled(engine, observer))
+        self._chain(generation, engine, observer)
 
     def _polled(self, engine: int, observer: Observer) -> None:
         # State and next generation come from one call: no poll can fall between the two.
         observation, generation = observer.snapshot()
-        generation.addCallback(lambda _: self._polled(engine, observer))
+        self._chain(generation, engine, observer)
         sample = observation.sample
         if observation.ok and sample is not None:
             self._tell(lambda now: self.gate.poll_ok(engine, sample, now))
         else:
             stale = observation.stale
             self._tell(lambda now: self.gate.poll_failed(engine, now, stale=stale))
+
+    def _chain(self, generation: Deferred[None], engine: int, observer: Observer) -> None:
+        in_background(
+            generation.addCallback(lambda _: self._polled(engine, observer)),
+            self._log,
+            "judging a poll",
+        )
 
     # The life of the process
 
@@ -248,7 +256,13 @@ class Admission:
         return refusal(decision)
 
     def _tell(self, event: Callable[[float], list[Decision]]) -> None:
-        self._pending.extend(event(self._clock.seconds()))
+        try:
+            self._pending.extend(event(self._clock.seconds()))
+        finally:
+            # Also after a fault: who is parked depends on the timer.
+            self._carry_on()
+
+    def _carry_on(self) -> None:
         if not self._applying:
             self._applying = True
             try:

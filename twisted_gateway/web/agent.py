@@ -73,7 +73,7 @@ class UpstreamAgent:
         """
         if endpoints is None:
             if tls_policy is None:
-                tls_policy = BrowserLikePolicyForHTTPS()  # type: ignore[no-untyped-call]
+                tls_policy = BrowserLikePolicyForHTTPS()
             endpoints = DirectEndpoints(reactor, tls_policy)
         self._reactor = reactor
         self._endpoints = endpoints

@@ -64,9 +64,7 @@ class DirectEndpoints:
         if isIPAddress(host):
             endpoint = TCP4ClientEndpoint(self._reactor, host, uri.port, timeout=cast(float, None))
         elif isIPv6Address(host):
-            endpoint = TCP6ClientEndpoint(  # type: ignore[no-untyped-call]
-                self._reactor, host, uri.port, timeout=None
-            )
+            endpoint = TCP6ClientEndpoint(self._reactor, host, uri.port, timeout=None)
         else:
             endpoint = HostnameEndpoint(
                 self._reactor, uri.host, uri.port, timeout=cast(float, None)
@@ -125,7 +123,7 @@ class ConnectAttempt(Factory):
         """Begin; the attempt fails after `seconds`, whatever the endpoint does."""
         host = self._origin.host
         netloc = b"%b:%d" % (b"[%b]" % host if b":" in host else host, self._origin.port)
-        uri = URI(self._origin.scheme, netloc, host, self._origin.port, b"/", b"", b"", b"")  # type: ignore[no-untyped-call]
+        uri = URI(self._origin.scheme, netloc, host, self._origin.port, b"/", b"", b"", b"")
         self._timer = self._clock.callLater(seconds, self._expired)
         dialled = maybeDeferred(self._dial, endpoints, uri)
         dialled = dialled.addCallbacks(self._connected, self._refused)
@@ -158,9 +156,7 @@ class ConnectAttempt(Factory):
         self._settle(ConnectFailed(_handshake_fault(reason)))
 
     def _dial(self, endpoints: IAgentEndpointFactory, uri: URI) -> Deferred[Any]:
-        endpoint: IStreamClientEndpoint = endpoints.endpointForURI(  # type: ignore[no-untyped-call]
-            uri
-        )
+        endpoint: IStreamClientEndpoint = endpoints.endpointForURI(uri)
         return endpoint.connect(self)
 
     def _connected(self, _: object) -> None:

@@ -207,8 +207,10 @@ class Connection(TwistedProtocol):
             self.transport.setTcpNoDelay(True)
 
     def handshakeCompleted(self) -> None:
-        """The peer's certificate has been accepted."""
-        self.owner.ready(self)
+        """The peer's certificate has been accepted, unless the transport is being closed."""
+        # Older Twisted says so too when the certificate is for another name; it has aborted then.
+        if not getattr(self.transport, "disconnecting", False):
+            self.owner.ready(self)
 
     def dataReceived(self, data: bytes) -> None:
         """Take one read."""

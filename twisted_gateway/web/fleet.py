@@ -18,6 +18,7 @@ from twisted_gateway.engines.observer import Observer, ObserverEvents
 from twisted_gateway.engines.scrape import Scraper
 from twisted_gateway.web.admission import Admission, AdmissionEvents, Place
 from twisted_gateway.web.agent import UpstreamAgent
+from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchange
 
 
@@ -258,7 +259,8 @@ class Fleet:
             self._stop_observers(group)
             return
         self._retired.append(group)
-        admission.when_idle().addCallback(lambda _: self._stop_group(group))
+        idle = admission.when_idle().addCallback(lambda _: self._stop_group(group))
+        in_background(idle, self._log, "retiring an engine")
 
     def _stop_group(self, group: Group) -> None:
         self._stop_observers(group)
@@ -272,7 +274,7 @@ class Fleet:
             observer.stop()
         group.observers = []
         if group.scraping is not None:
-            group.scraping.close()
+            in_background(group.scraping.close(), self._log, "closing a scraping client")
             group.scraping = None
 
     # The request path

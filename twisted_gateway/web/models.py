@@ -208,7 +208,7 @@ class Models:
             raise Problem(
                 "unknown_model",
                 404,
-                f"The model {model_id[:200]!r} is not served here; `valid_models` lists those that are.",
+                f"{model_id[:200]!r} is not served here; `valid_models` lists what is.",
                 outcome=Outcome.BAD_REQUEST,
                 members={"valid_models": sorted(self._fleet.names)},
                 param="model",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from treq.client import HTTPClient
 from twisted.internet.defer import Deferred
@@ -57,10 +57,8 @@ class ProxyClient(HTTPClient):
             Fires with the response when its head is there, its body unread; fails with an
             `UpstreamError`. Cancelling aborts the connection.
         """
-        answer: Deferred[UpstreamResponse] = self._agent.request(
-            method.encode("ascii"), url.encode("ascii"), headers, data
-        )
-        return answer
+        answer = self._agent.request(method.encode("ascii"), url.encode("ascii"), headers, data)
+        return cast("Deferred[UpstreamResponse]", answer)
 
 
 class PlaceLike(Protocol):

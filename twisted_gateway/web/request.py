@@ -11,10 +11,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import server
@@ -58,7 +59,7 @@ class GatewayRequest(server.Request):
 
     def gotLength(self, length: int | None) -> None:
         """The head is read: open the exchange, refuse at once what is too large already."""
-        site = self.site = self.channel.site
+        site = self.site = self._own_channel().site
         self.content = Body(site.held)
         self.exchange = site.open_exchange(self)
         if length == 0:
@@ -197,11 +198,11 @@ class GatewayRequest(server.Request):
         """Cut the connection without another byte."""
         if not self.gone:
             self._aborted = True
-            self.channel.abortConnection()
+            self._own_channel().abortConnection()
 
     def waiting_bytes(self) -> int | None:
         """Bytes that wait for the client in our own buffer; None where the transport hides it."""
-        transport = self.transport
+        transport: Any = self.transport
         try:
             return len(transport.dataBuffer) - int(transport.offset)
         except AttributeError:
@@ -245,7 +246,7 @@ class GatewayRequest(server.Request):
         self.requestHeaders.removeHeader(b"Expect")
         body = problem.body(self.exchange.request_id)
         self.exchange.status = problem.status
-        self.channel.answer_and_drain(
+        self._own_channel().answer_and_drain(
             problem.status,
             [
                 (b"Content-Type", PROBLEM_TYPE),
@@ -256,6 +257,10 @@ class GatewayRequest(server.Request):
             body,
         )
         self.exchange.end(problem.outcome)
+
+    def _own_channel(self) -> GatewayChannel:
+        channel: Any = self.channel
+        return cast(GatewayChannel, channel)
 
     def _body_too_slow(self, seconds: float) -> None:
         self._body_timer = None
@@ -318,17 +323,19 @@ class GatewayChannel(HTTPChannel):
             % (datetimeToString(), len(body))
         )
         self.setTimeout(None)
-        self.transport.write(b"".join(head) + body)
+        transport: Any = self.transport
+        transport.write(b"".join(head) + body)
         self._linger = self.callLater(_EARLY_ANSWER_LINGER_SECONDS, self.abortConnection)
-        half_close = getattr(self.transport, "loseWriteConnection", None)
+        half_close = getattr(transport, "loseWriteConnection", None)
         if half_close is not None:
             half_close()
 
     def abortConnection(self) -> None:
         """Cut the connection at once."""
-        self.transport.abortConnection()
+        transport: Any = self.transport
+        transport.abortConnection()
 
-    def connectionLost(self, reason: Failure) -> None:
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The client has gone."""
         if self._linger is not None and self._linger.active():
             self._linger.cancel()

@@ -162,7 +162,7 @@ class RequestWriter:
         """Send no more of the body; the producer is stopped if it was still at it."""
         producer = self._detach()
         if producer is not None:
-            producer.stopProducing()  # type: ignore[no-untyped-call]
+            producer.stopProducing()
 
     def write(self, data: bytes) -> None:
         """Take body bytes from the producer. What comes after `stop` is dropped."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from klein import Klein
 from twisted.internet.defer import Deferred
@@ -57,7 +57,7 @@ class GatewaySite(Site):
         open_exchange: makes the exchange of a request whose head has been read.
     """
 
-    protocol = GatewayChannel
+    protocol = cast(Any, GatewayChannel)
     requestFactory = GatewayRequest
     displayTracebacks = False
     noisy = False
@@ -188,9 +188,9 @@ class Root:
         # Paths are normalised before they come here; a redirect would lose a POST's body.
         app.url_map.strict_slashes = False
         app.url_map.merge_slashes = False
-        app.handle_errors(HTTPException)(self._refuse)
+        app.handle_errors(HTTPException)(cast(Any, self._refuse))
         app.handle_errors(Problem)(lambda request, failure: request.answer_problem(failure.value))
-        app.handle_errors(Exception)(self._fault)
+        app.handle_errors(Exception)(cast(Any, self._fault))
         return app
 
     def _refuse(self, request: GatewayRequest, failure: Failure) -> None:

@@ -148,7 +148,7 @@ class UpstreamResponse:
     def ended(self, end: Exception) -> None:
         """Take the end of the body from the connection, which is not used from here on."""
         self._source = None
-        self._end = Failure(end)  # type: ignore[no-untyped-call]
+        self._end = Failure(end)
         self._tell()
 
     def _tell(self) -> None:
