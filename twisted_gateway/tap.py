@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 from prometheus_client import CollectorRegistry
 from twisted.application.service import IService, MultiService
 from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
 from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
+from twisted.python.failure import Failure
 
 from twisted_gateway.config.dump import dump
 from twisted_gateway.config.jsonschema import json_schema
@@ -111,8 +113,16 @@ class _Process(MultiService):
             parent.setComponent(ILogObserver, json_observer(sys.stdout))
 
     def startService(self) -> None:
-        """Start, and take the signals over once the reactor has installed its own."""
-        super().startService()
+        """Start, and take the signals over once the reactor has installed its own.
+
+        Raises:
+            SystemExit: 1, a listener's port cannot be had; it has been said which.
+        """
+        try:
+            super().startService()
+        except CannotListenError as fault:
+            _complain(f"cannot listen: {fault}")
+            raise SystemExit(1) from None
         self._reactor.callWhenRunning(self._take_signals)
 
     def _take_signals(self) -> None:
@@ -164,8 +174,15 @@ class _Demo(MultiService):
             _Process(self._reactor, gateway).setServiceParent(self)
             self._say_hello(config, speed)
 
-        started = Deferred.fromCoroutine(start()).addErrback(self._failed)
-        in_background(started, self._log, "the demo")
+        # Listening on loopback is done when it returns, so a failure is known at once.
+        failures: list[Failure] = []
+        in_background(
+            Deferred.fromCoroutine(start()).addErrback(failures.append), self._log, "the demo"
+        )
+        for failure in failures:
+            if not failure.check(SystemExit):
+                _complain(f"the demo could not start: {failure.getErrorMessage()}")
+            raise SystemExit(1)
 
     def stopService(self) -> Any:
         """Stop the gateway, then the engines."""
@@ -173,10 +190,6 @@ class _Demo(MultiService):
         if self._engines is not None:
             return Deferred.fromCoroutine(self._engines.stop()).addCallback(lambda _: stopped)
         return stopped
-
-    def _failed(self, failure: Any) -> None:
-        _complain(f"the demo could not start: {failure.getErrorMessage()}")
-        self._reactor.callWhenRunning(self._reactor.stop)
 
     def _say_hello(self, config: Config, speed: float) -> None:
         port = config.listen[0].split(":")[1]

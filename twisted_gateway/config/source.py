@@ -180,7 +180,7 @@ class _Tree:
             self.root = node
             return
         parent = self._open[-1]
-        parent.size += 1
+        parent.size += 1 if isinstance(node, Scalar) else node.size
         if parent.size > MAX_NODES:
             raise Unreadable(parent.line, f"expected at most {MAX_NODES} values, aliases resolved")
         if isinstance(parent, Items):
