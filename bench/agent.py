@@ -21,8 +21,8 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 
-from twisted_gateway.web.agent import UpstreamAgent
-from twisted_gateway.web.request_body import BytesProducer
+from twisted_gateway.upstream.agent import UpstreamAgent
+from twisted_gateway.upstream.request_body import BytesProducer
 
 CHUNKS = 200
 JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nServer: bench\r\n"

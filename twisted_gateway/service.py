@@ -22,7 +22,7 @@ from twisted_gateway.core.preferences import request_id
 from twisted_gateway.telemetry.access import AccessEntry, AccessLog
 from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.telemetry.tracing import Tracing
-from twisted_gateway.web.agent import UpstreamAgent
+from twisted_gateway.upstream.agent import UpstreamAgent
 from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchange, Exchanges
 from twisted_gateway.web.fleet import Fleet

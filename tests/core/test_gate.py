@@ -345,6 +345,15 @@ class Kv(GateTests):
         self.assertEqual(gate.first_content(one, 2), [])
         self.assertEqual(admitted(gate.finished(one, 3)), [last])
 
+    def test_content_counts(self) -> None:
+        """What a started ticket has generated so far counts, to the token."""
+        for generated, places in ((1500, 1), (1501, 0)):
+            gate = self.gate(0.0, 10_000)
+            one, *_ = self.burst(gate, 3, 1, prompt_tokens=2000, stream=True)
+            gate.first_content(one, 2)
+            one.generated_tokens = generated
+            self.assertEqual(self.sent(self.burst(gate, 1, 2, prompt_tokens=2000)), places)
+
     def test_started_by_time(self) -> None:
         """A ticket counts as started when its prefill and a poll must have passed."""
         gate = self.gate(0.0, 10_000)
@@ -524,7 +533,7 @@ class Outages(GateTests):
     def test_probes_where_nothing_is_observed(self) -> None:
         """An engine that is not polled is tried every poll_seconds; an answer ends the hold."""
         gate = Gate(FOUR, observed=False)
-        one, two = self.burst(gate, 2, 0)
+        one, two = self.burst(gate, 2, 1)
         gate.refused_by_engine(one, 1, connected=False)
         (three,) = self.burst(gate, 1, 1.5)
         self.assertEqual(gate.finished(two, 2), [])  # sent before the refusal: proves nothing

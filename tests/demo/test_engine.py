@@ -163,16 +163,34 @@ class EngineTests(TestCase):
         run_dry(self.clock)
         self.assertEqual(len(self.ends), 4)
 
-    def test_abort_by_a_listener_between_steps(self) -> None:
-        """Whoever leaves while others are told of their tokens is out before the next step."""
-        jobs: list[Job] = []
-        engine = self.engine
-        jobs.append(engine.submit(16, 5, lambda index: engine.abort(jobs[1]), lambda reason: None))
-        jobs.append(self.submit(16, 5))
-        self.clock.advance(0.2)
-        self.assertEqual(engine.gauges().running, 1)
-        self.assertEqual(self.tokens[0], [])
+    def test_abort_by_a_listener(self) -> None:
+        """Who leaves while others are told of a step is told nothing of it, and misses the next."""
+        engine, jobs = self.engine, []
+
+        def leave(index: int) -> None:
+            if index == 2:
+                engine.abort(jobs[0])
+                engine.abort(jobs[1])
+
+        engine.submit(16, 10, leave, lambda reason: None)
+        jobs += [self.submit(16, 10), self.submit(9000, 10)]
         run_dry(self.clock)
+        self.assertEqual(self.tokens, {0: [0], 1: []})
+        self.assertEqual([gap > 1 for gap in self.log.gaps].count(True), 2 * 1)
+        self.assertEqual(engine.in_engine_now, 0)
+
+    def test_last_ones_leave_between_steps(self) -> None:
+        """When nobody is left after a step, the gauges say so although no other step follows."""
+        jobs: list[Job] = []
+
+        def leave(reason: str) -> None:
+            self.engine.abort(jobs[0])
+
+        self.engine.submit(16, 5, lambda index: None, leave)
+        jobs.append(self.submit(16, 50))
+        run_dry(self.clock)
+        self.assertEqual(self.log.gauges[-1][1].running, 1)
+        self.assertEqual(self.engine.gauges(), Gauges(0, 0, 0.0))
 
     def test_kv_grows_with_computed_tokens(self) -> None:
         """The cache fills chunk by chunk, then by the token, and is empty at the end."""
@@ -195,6 +213,19 @@ class EngineTests(TestCase):
         self.assertEqual(set(self.ends.values()), {"length"})
         for tokens in self.tokens.values():
             self.assertEqual(tokens, list(range(200)))
+
+    def test_preempted_goes_before_later_arrivals(self) -> None:
+        """Whoever was preempted is back before anybody who came later is let in."""
+        engine = self.make(num_blocks=20, max_num_seqs=2, max_model_tokens=300)
+        for _ in range(3):
+            self.submit(150, 100, engine)
+        run_dry(self.clock)
+        self.assertGreater(self.log.preemptions, 0)
+        first, second, third = self.log.finished
+        self.assertEqual(second.preemptions, 1)
+        self.assertGreaterEqual(third.scheduled_at or 0.0, self.log.finished[first])
+        self.assertEqual([job.arrived_at for job in (first, second, third)], [0.0] * 3)
+        self.assertEqual(third.preemptions, 0)
 
     def test_growing_decode_may_be_preempted_itself(self) -> None:
         """The last running one gives way when it is itself the one that finds no block."""

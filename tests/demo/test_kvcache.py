@@ -55,6 +55,16 @@ class KvCacheTests(TestCase):
         cache.release(one)
         self.assertEqual((cache.used_blocks, cache.idle_blocks), (3, 0))
 
+    def test_idle_blocks_that_are_hit_are_no_room(self) -> None:
+        """Blocks that a prompt wakes cannot also be evicted for it."""
+        cache, one, other = KvCache(4, 16), Holding(), Holding()
+        cache.grow(one, 32)
+        cache.store(one, (1, 2), 32)
+        cache.release(one)
+        cache.grow(other, 32)
+        self.assertFalse(cache.take(one, (1, 2), 48))
+        self.assertTrue(cache.take(one, (1, 2), 32))
+
     def test_the_tail_of_the_oldest_prefix_is_evicted_first(self) -> None:
         """Idle blocks give way, least recently used first, a prompt's end before its beginning."""
         cache, one, other = KvCache(4, 16), Holding(), Holding()

@@ -100,7 +100,7 @@ class Text(Atom):
 
     def plain(self, value: Any) -> str:
         """Give the string, so escaped that no dollar sign starts a reference."""
-        return str(value)
+        return escape(str(value))
 
 
 @dataclass(frozen=True)

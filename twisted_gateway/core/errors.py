@@ -101,7 +101,7 @@ class Problem(Exception):
         return _json(self.document(request_id))
 
     def frame(self, request_id: str) -> bytes:
-        """The one SSE event that official clients raise on (seen with openai 3.57 and anthropic 2.14).
+        """The SSE event that official clients raise on (seen with openai 3.57, anthropic 2.14).
 
         It starts at an event boundary; the caller sees to it that the stream is at one.
         """

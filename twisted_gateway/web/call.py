@@ -20,8 +20,8 @@ from twisted_gateway.core.multipart import read_multipart
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.preferences import prefer_wait, priority
 from twisted_gateway.core.ticket import Priority
+from twisted_gateway.upstream.request_body import BytesProducer
 from twisted_gateway.web.request import body_too_large, held_too_much
-from twisted_gateway.web.request_body import BytesProducer
 
 if TYPE_CHECKING:
     from twisted_gateway.web.request import GatewayRequest

@@ -16,8 +16,8 @@ from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.engines.observer import Observer, ObserverEvents
 from twisted_gateway.engines.scrape import Scraper
+from twisted_gateway.upstream.agent import UpstreamAgent
 from twisted_gateway.web.admission import Admission, AdmissionEvents, Place
-from twisted_gateway.web.agent import UpstreamAgent
 from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchange
 

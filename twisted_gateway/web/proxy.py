@@ -24,19 +24,19 @@ from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_message
 from twisted_gateway.core.headers import is_event_stream, pairs, response_headers
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.sse import EventSplitter
+from twisted_gateway.upstream.errors import (
+    ConnectFailed,
+    ConnectTimedOut,
+    Disconnected,
+    UpstreamError,
+)
+from twisted_gateway.upstream.response import UpstreamResponse
 from twisted_gateway.web.call import Call
 from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.meter import StreamMeter
 from twisted_gateway.web.patience import Patience
 from twisted_gateway.web.relay import End, Relay, StreamRelay
 from twisted_gateway.web.reply import Reply
-from twisted_gateway.web.upstream_errors import (
-    ConnectFailed,
-    ConnectTimedOut,
-    Disconnected,
-    UpstreamError,
-)
-from twisted_gateway.web.upstream_response import UpstreamResponse
 
 
 class ProxyClient(HTTPClient):

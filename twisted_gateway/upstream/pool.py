@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from twisted_gateway.web.connection import Connection, Origin
+from twisted_gateway.upstream.connection import Connection, Origin
 
 
 class IdlePool:

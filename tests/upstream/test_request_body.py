@@ -10,8 +10,8 @@ from twisted.web.iweb import IBodyProducer
 from zope.interface.verify import verifyObject
 
 from tests.support import TestCase
-from tests.web.upstream_network import MemoryTransport
-from twisted_gateway.web.request_body import WRITE_BYTES, BytesProducer
+from tests.upstream.network import MemoryTransport
+from twisted_gateway.upstream.request_body import WRITE_BYTES, BytesProducer
 
 
 class Consumer:

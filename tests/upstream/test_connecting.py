@@ -21,10 +21,10 @@ from twisted.web.client import BrowserLikePolicyForHTTPS
 from zope.interface import implementer
 
 from tests.support import TestCase
-from tests.web.upstream_network import OK, Reader
-from twisted_gateway.web.agent import UpstreamAgent
-from twisted_gateway.web.upstream_errors import ConnectFailed, ConnectTimedOut
-from twisted_gateway.web.upstream_response import UpstreamResponse
+from tests.upstream.network import OK, Reader
+from twisted_gateway.upstream.agent import UpstreamAgent
+from twisted_gateway.upstream.errors import ConnectFailed, ConnectTimedOut
+from twisted_gateway.upstream.response import UpstreamResponse
 
 
 @implementer(IHostnameResolver)

@@ -28,8 +28,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer
 from zope.interface import implementer
 
-from twisted_gateway.web.request_body import RequestWriter
-from twisted_gateway.web.upstream_errors import (
+from twisted_gateway.upstream.errors import (
     Aborted,
     BadResponse,
     BodyFailed,
@@ -37,7 +36,8 @@ from twisted_gateway.web.upstream_errors import (
     Truncated,
     UpstreamError,
 )
-from twisted_gateway.web.upstream_response import SentRequest, UpstreamResponse
+from twisted_gateway.upstream.request_body import RequestWriter
+from twisted_gateway.upstream.response import SentRequest, UpstreamResponse
 
 MAX_INTERIM = 16
 """How many 1xx answers may come before the final one."""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer
 
-from twisted_gateway.web.connection import Origin
-from twisted_gateway.web.upstream_errors import InvalidRequest
+from twisted_gateway.upstream.connection import Origin
+from twisted_gateway.upstream.errors import InvalidRequest
 
 _URI = re.compile(
     rb"(https?)://(\[[0-9a-f:.]{2,45}\]|[a-z0-9._~-]{1,253})(?::([0-9]{1,5}))?"

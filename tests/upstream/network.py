@@ -25,12 +25,12 @@ from twisted.web.iweb import (
 from zope.interface import directlyProvides, implementer, providedBy
 
 from tests.support import TestCase
-from twisted_gateway.web.agent import UpstreamAgent
-from twisted_gateway.web.connection import Connection
-from twisted_gateway.web.upstream_errors import (
+from twisted_gateway.upstream.agent import UpstreamAgent
+from twisted_gateway.upstream.connection import Connection
+from twisted_gateway.upstream.errors import (
     UpstreamError,
 )
-from twisted_gateway.web.upstream_response import UpstreamResponse
+from twisted_gateway.upstream.response import UpstreamResponse
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: 1\r\n\r\nhello"
 CHUNKED = (

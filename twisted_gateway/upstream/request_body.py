@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer
 from zope.interface import implementer
 
-from twisted_gateway.web.upstream_errors import BodyFailed
+from twisted_gateway.upstream.errors import BodyFailed
 
 WRITE_BYTES = 65536
 """The most that `BytesProducer` writes at once."""

@@ -24,7 +24,7 @@ from twisted.web.iweb import (
 )
 from zope.interface.verify import verifyObject
 
-from tests.web.upstream_network import (
+from tests.upstream.network import (
     CHUNKED,
     HTTP10,
     OK,
@@ -32,9 +32,8 @@ from tests.web.upstream_network import (
     HandProducer,
     Reader,
 )
-from twisted_gateway.web.connection import MAX_INTERIM
-from twisted_gateway.web.request_body import BytesProducer
-from twisted_gateway.web.upstream_errors import (
+from twisted_gateway.upstream.connection import MAX_INTERIM
+from twisted_gateway.upstream.errors import (
     Aborted,
     BadResponse,
     BodyFailed,
@@ -42,7 +41,8 @@ from twisted_gateway.web.upstream_errors import (
     Truncated,
     UpstreamError,
 )
-from twisted_gateway.web.upstream_response import UpstreamResponse
+from twisted_gateway.upstream.request_body import BytesProducer
+from twisted_gateway.upstream.response import UpstreamResponse
 
 
 class RequestTests(AgentTestCase):

@@ -36,8 +36,8 @@ from twisted.web.client import URI
 from twisted.web.iweb import IAgentEndpointFactory, IPolicyForHTTPS
 from zope.interface import implementer
 
-from twisted_gateway.web.connection import Connection, Origin
-from twisted_gateway.web.upstream_errors import (
+from twisted_gateway.upstream.connection import Connection, Origin
+from twisted_gateway.upstream.errors import (
     ConnectFailed,
     ConnectTimedOut,
     UpstreamError,

@@ -48,7 +48,7 @@ class UpstreamResponse:
     * `twisted.web.client.ResponseDone`: all of the body has been delivered;
     * `twisted.web.http.PotentialDataLoss`: the server ended the body by closing the connection,
       so nobody knows whether it is whole (HTTP/1.0 and the like);
-    * `upstream_errors.Truncated`, `BadResponse`, `BodyFailed` or `Aborted`: it is not whole.
+    * `upstream.errors.Truncated`, `BadResponse`, `BodyFailed` or `Aborted`: it is not whole.
 
     Its transport offers `pauseProducing`, `resumeProducing`, and `stopProducing`, `loseConnection`
     and `abortConnection`, which all three abort. After the end of the body they do nothing, for the

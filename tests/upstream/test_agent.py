@@ -19,7 +19,7 @@ from twisted.internet.protocol import Protocol
 from twisted.web.client import URI, ResponseDone
 from twisted.web.http_headers import Headers
 
-from tests.web.upstream_network import (
+from tests.upstream.network import (
     CHUNKED,
     OK,
     AgentTestCase,
@@ -27,14 +27,14 @@ from tests.web.upstream_network import (
     Reader,
     Socket,
 )
-from twisted_gateway.web.request_body import BytesProducer
-from twisted_gateway.web.upstream_errors import (
+from twisted_gateway.upstream.errors import (
     Aborted,
     BadResponse,
     ConnectFailed,
     ConnectTimedOut,
     Disconnected,
 )
+from twisted_gateway.upstream.request_body import BytesProducer
 
 
 class CancelTests(AgentTestCase):

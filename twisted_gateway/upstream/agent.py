@@ -24,17 +24,17 @@ from twisted.web.iweb import (
 )
 from zope.interface import implementer
 
-from twisted_gateway.web.connecting import ConnectAttempt, DirectEndpoints
-from twisted_gateway.web.connection import Connection, Origin
-from twisted_gateway.web.pool import IdlePool
-from twisted_gateway.web.request_head import parse_address, render_head
-from twisted_gateway.web.upstream_errors import (
+from twisted_gateway.upstream.connecting import ConnectAttempt, DirectEndpoints
+from twisted_gateway.upstream.connection import Connection, Origin
+from twisted_gateway.upstream.errors import (
     Aborted,
     Disconnected,
     InvalidRequest,
     UpstreamError,
 )
-from twisted_gateway.web.upstream_response import SentRequest, UpstreamResponse
+from twisted_gateway.upstream.pool import IdlePool
+from twisted_gateway.upstream.request_head import parse_address, render_head
+from twisted_gateway.upstream.response import SentRequest, UpstreamResponse
 
 
 @implementer(IAgent)

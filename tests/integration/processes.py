@@ -1,0 +1,188 @@
+"""Servers that the suite starts: their logs, waiting for them with a bound, ending them by pid."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+_running: list[Process] = []
+
+
+class NotReady(Exception):
+    """A process did not become what was waited for; the message ends with its last words."""
+
+
+def free_port() -> int:
+    """A port of loopback that nothing listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: str) -> float:
+    """Wait until the condition holds, looking every 20 ms.
+
+    Returns:
+        How many seconds it took.
+
+    Raises:
+        AssertionError: it did not within `seconds`; the message says `what` was waited for.
+    """
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > seconds:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        pause(0.02)
+    return time.monotonic() - started
+
+
+def pause(seconds: float) -> None:
+    """Wait; these tests own no reactor that this could block."""
+    time.sleep(seconds)  # noqa: TID251 -- real processes take real time.
+
+
+class Process:
+    """One server, in a process group of its own, with its output in a file.
+
+    Args:
+        name: for messages and the log's name.
+        command: what to run.
+        logs: the directory for its log, which goes on across restarts.
+        environment: added to this process's own.
+        cwd: where it runs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        logs: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.command = list(command)
+        self.log = logs / f"{name}.log"
+        self._environment = {**os.environ, **(environment or {})}
+        self._cwd = cwd
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self._popen is not None and self._popen.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also that of its group."""
+        assert self._popen is not None, f"{self.name} has not been started"
+        return self._popen.pid
+
+    def start(self) -> None:
+        """Start it; it must not be running."""
+        assert not self.alive, f"{self.name} runs already"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            log.write(f"\n$ {' '.join(self.command)}\n".encode())
+            log.flush()
+            self._popen = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                cwd=self._cwd,
+                start_new_session=True,
+            )
+        _running.append(self)
+
+    def wait_ready(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until `ready()`.
+
+        Raises:
+            NotReady: it ended instead, or the time is over.
+        """
+        started = time.monotonic()
+        while not ready():
+            spent = time.monotonic() - started
+            if not self.alive:
+                raise NotReady(f"{self.name} ended instead of starting\n{self.tail()}")
+            if spent > seconds:
+                raise NotReady(f"{self.name} is not ready after {spent:.0f} s\n{self.tail()}")
+            pause(0.05)
+
+    def tail(self, lines: int = 40) -> str:
+        """The end of its log, with the log's path."""
+        try:
+            text = self.log.read_text(errors="replace")
+        except OSError as fault:
+            return str(fault)
+        return "\n".join([f"--- the end of {self.log}:", *text.splitlines()[-lines:], "---"])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process, not to its children."""
+        os.kill(self.pid, number)
+
+    def wait(self, seconds: float) -> int:
+        """Wait for its end; returns its exit code, negative for a signal.
+
+        Raises:
+            AssertionError: it goes on; the message ends with its last words.
+        """
+        assert self._popen is not None
+        try:
+            return self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            words = f"{self.name} still runs after {seconds:g} s\n{self.tail()}"
+            raise AssertionError(words) from None
+
+    def kill(self) -> None:
+        """End it and its children at once, as an out-of-memory killer would."""
+        if self._popen is None:
+            return
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._popen.wait(10)
+
+    def stop(self, seconds: float = 10.0) -> None:
+        """End it in order, and what is left of it after that time at once."""
+        if self.alive:
+            self.signal(signal.SIGTERM)
+            try:
+                self.wait(seconds)
+            except AssertionError:
+                pass
+        self.kill()
+        if self in _running:
+            _running.remove(self)
+
+
+def stop_all() -> None:
+    """End every process that was started here and still runs."""
+    for process in list(reversed(_running)):
+        if process.alive:
+            process.signal(signal.SIGTERM)
+    for process in list(reversed(_running)):
+        process.stop(5.0)
+
+
+def _on_sigterm(number: int, frame: FrameType | None) -> None:
+    # By itself SIGTERM ends Python without its exit handlers, and would leave the servers behind.
+    sys.exit(128 + number)
+
+
+atexit.register(stop_all)
+if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    signal.signal(signal.SIGTERM, _on_sigterm)

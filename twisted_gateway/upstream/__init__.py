@@ -1,0 +1,1 @@
+"""The HTTP/1.1 client for engines: an IAgent with a pool, made for a gateway."""
