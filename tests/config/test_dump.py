@@ -76,6 +76,13 @@ class DumpTests(LoadingTestCase):
         self.assertIn("upstreams:", dump(config))
         self.assertRoundTrip(config)
 
+    def test_strings_that_look_like_numbers(self) -> None:
+        """A string that either version of YAML takes for something else keeps its quotes."""
+        for text in ("1e3", "0o7", "12", "~", "null", "true", "no", "1:30", "1_0", ".nan"):
+            self.assertRoundTrip(
+                self.load(self.model(f"upstreamModel: '{text}', aliases: ['{text}']"))
+            )
+
     def test_networks(self) -> None:
         """Addresses come back as networks."""
         self.assertRoundTrip(

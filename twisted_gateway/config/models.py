@@ -84,7 +84,7 @@ class Models:
             "engine": engine,
             "observed": engine.publishes_gauges,
             "gated": is_gated(engine, admission),
-            "paths": MappingProxyType({**chosen.get("paths", {}), **DEFAULT_PATHS}),
+            "paths": MappingProxyType({**DEFAULT_PATHS, **chosen.get("paths", {})}),
             "timeouts": Timeouts(**timeouts),
             "policy": policy(engine, admission, self._admission, self._reading, self._sources),
         }
