@@ -31,12 +31,16 @@ from twisted_gateway.web.models import Models, draining
 from twisted_gateway.web.operations import Operations
 from twisted_gateway.web.proxy import ProxyClient
 from twisted_gateway.web.request import GatewayRequest
-from twisted_gateway.web.site import Connections, GatewaySite, Root
+from twisted_gateway.web.site import Bounds, Connections, GatewaySite, Root
 
 ACCEPT_GRACE_SECONDS = 2.0
 """How long listeners still accept after a drain began, so that whoever routes to us can notice."""
 
+ADMIN_CONNECTIONS = 1000
+"""How many connections the listeners of `adminListen` take."""
+
 WATCH_SECONDS = 2.0
+"""How often `reload: watch` looks at the file."""
 
 FLUSH_SECONDS = 1.0
 """How long last words may take to reach their clients before the process ends."""
@@ -70,6 +74,7 @@ class Gateway(MultiService):
         super().__init__()
         self._reactor = reactor
         self._config = config
+        self._bounds = Bounds.of(config)
         self._load = load
         self._tracing = tracing
         self._access_log = access_log
@@ -86,18 +91,19 @@ class Gateway(MultiService):
         held = HeldBytes(config.max_held_bytes)
         connections = Connections(config.max_connections)
 
-        def site(resource: Any) -> GatewaySite:
+        def site(resource: Any, connections: Connections) -> GatewaySite:
             return GatewaySite(
                 resource,
                 reactor=reactor,
-                config=lambda: self.fleet.config,
+                bounds=lambda: self._bounds,
                 held=held,
                 connections=connections,
                 open_exchange=self._open_exchange,
             )
 
-        self.site = site(root.public(with_operations=not config.admin_listen))
-        self.admin_site = site(root.admin())
+        self.site = site(root.public(with_operations=not config.admin_listen), connections)
+        # Clients that take all connections must not keep the probes of the orchestrator out.
+        self.admin_site = site(root.admin(), Connections(ADMIN_CONNECTIONS))
         self._held = held
         self._connections = connections
 
@@ -153,6 +159,7 @@ class Gateway(MultiService):
 
     def _adopt(self, config: Config) -> None:
         self._config = config
+        self._bounds = Bounds.of(config)
         self._held.limit = config.max_held_bytes
         self._connections.limit = config.max_connections
         for warning in config.warnings:

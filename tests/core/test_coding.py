@@ -171,6 +171,7 @@ class Refusing(TestCase):
         bombs = (
             (gzip.compress(bytes(10 * MIB)), "gzip"),
             (zstd_run(800), "zstd"),
+            (zstd(b"a") + zstd_run(800), "zstd"),
             (zstd(gzip.compress(bytes(10 * MIB))), "gzip, zstd"),
         )
         for body, coding in bombs:

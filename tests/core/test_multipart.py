@@ -232,6 +232,7 @@ class Refusing(TestCase):
             body + b"\r\n--B\r\n" + MODEL,
             body + b"--\n--B",
             b"\n" + body,
+            b"\n" + body + b"\r",
             b"x\n" + body,
             b"\r" + body,
             b"--Bx",

@@ -165,7 +165,8 @@ class EngineTests(TestCase):
 
     def test_abort_by_a_listener(self) -> None:
         """Who leaves while others are told of a step is told nothing of it, and misses the next."""
-        engine, jobs = self.engine, []
+        engine = self.engine
+        jobs: list[Job] = []
 
         def leave(index: int) -> None:
             if index == 2:

@@ -171,7 +171,7 @@ def _members(body: bytes, limit: int, member_type: Callable[[], _Member]) -> byt
         while not member.eof:
             block = view[done : done + _BLOCK_BYTES]
             piece = member.decompress(block, min(_BLOCK_BYTES, limit + 1 - total))
-            if not (block or piece or member.eof):
+            if not (block or piece):
                 raise _corrupt()
             pieces.append(piece)
             total += len(piece)

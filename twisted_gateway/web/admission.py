@@ -46,9 +46,16 @@ class Place:
     happened. Cancelling the wait takes the ticket out of the queue.
     """
 
-    def __init__(self, admission: Admission, ticket: Ticket, exchange: Exchange) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        ticket: Ticket,
+        exchange: Exchange,
+        upstreams: Sequence[str],
+    ) -> None:
         """Made by `Admission.place`."""
         self._admission = admission
+        self._upstreams = upstreams
         self._exchange = exchange
         self.ticket = ticket
 
@@ -74,7 +81,7 @@ class Place:
     def upstream(self) -> str:
         """The base URL of the engine that the ticket was admitted to."""
         assert self.ticket.engine is not None
-        return self._admission.upstreams[self.ticket.engine]
+        return self._upstreams[self.ticket.engine]
 
     async def again(self, *, connected: bool) -> bool:
         """The engine refused before a byte was relayed: park again, with the old place in line.
@@ -104,7 +111,6 @@ class Admission:
 
     Args:
         gate: the pure gate.
-        upstreams: the engines' base URLs, in the gate's order.
         clock: for time and the one timer.
         events: the metrics.
     """
@@ -114,13 +120,11 @@ class Admission:
     def __init__(
         self,
         gate: Gate,
-        upstreams: Sequence[str],
         clock: IReactorTime,
         events: AdmissionEvents,
     ) -> None:
         """Take what the class documents."""
         self.gate = gate
-        self.upstreams = tuple(upstreams)
         self._clock = clock
         self._events = events
         self._waiting: dict[Ticket, Deferred[Decision]] = {}
@@ -131,9 +135,15 @@ class Admission:
 
     # The request path
 
-    def place(self, ticket: Ticket, exchange: Exchange) -> Place:
-        """A place for this ticket, to be entered."""
-        return Place(self, ticket, exchange)
+    def place(self, ticket: Ticket, exchange: Exchange, upstreams: Sequence[str]) -> Place:
+        """A place for this ticket, to be entered.
+
+        Args:
+            ticket: a new one.
+            exchange: the request's book.
+            upstreams: base URLs of the gate's engines, in the gate's order.
+        """
+        return Place(self, ticket, exchange, upstreams)
 
     async def submit(self, ticket: Ticket, exchange: Exchange) -> None:
         """Return once admitted; see `Place.__aenter__`."""

@@ -107,7 +107,7 @@ def _decoded_body(request: GatewayRequest) -> tuple[bytes, bool]:
     coding = codings.decode("latin-1").strip().lower()
     if coding in ("", "identity"):
         return body, False
-    limit = request.site.max_body_bytes()
+    limit = request.site.max_body_bytes
     try:
         decoded = decode(body, coding, limit)
     except CodingUnsupported as fault:

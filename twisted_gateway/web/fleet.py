@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_gateway.config.admission import describe_admission
+from twisted_gateway.config.forms import engine_address
 from twisted_gateway.config.schema import Config, Model
 from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.ticket import Ticket
@@ -80,17 +81,15 @@ class OpenPlace:
 
 @dataclass(slots=True)
 class Group:
-    """The models that share a list of upstream addresses, and what gates and observes these.
+    """The models that share a list of engine addresses, and what gates and observes these.
 
     Attributes:
-        upstreams: base URLs, in the gate's order.
         models: the models, by name.
         admission: the gate's driver; None where nothing is gated.
         observers: one for each upstream; empty where nothing is observed.
         scraping: the client of the observers, with a pool of its own.
     """
 
-    upstreams: tuple[str, ...]
     models: dict[str, Model] = field(default_factory=dict)
     admission: Admission | None = None
     observers: list[Observer] = field(default_factory=list)
@@ -142,6 +141,7 @@ class Fleet:
         self.config = Config()
         self.names: Mapping[str, Model] = {}
         self.groups: dict[tuple[str, ...], Group] = {}
+        self._group_of: dict[str, Group] = {}
         self._retired: list[Group] = []
         self._loads: dict[str, int] = {}
         self.draining = False
@@ -156,7 +156,7 @@ class Fleet:
         """
         wanted: dict[tuple[str, ...], Group] = {}
         for model in config.models.values():
-            group = wanted.setdefault(model.upstreams, Group(model.upstreams))
+            group = wanted.setdefault(_addresses(model), Group())
             group.models[model.name] = model
         for key, group in wanted.items():
             self._put_in_force(group, self.groups.get(key))
@@ -164,6 +164,7 @@ class Fleet:
             if key not in wanted:
                 self._retire(group)
         self.groups = wanted
+        self._group_of = {name: group for group in wanted.values() for name in group.models}
         self.names = {
             name: model for model in config.models.values() for name in (model.name, *model.aliases)
         }
@@ -222,17 +223,17 @@ class Fleet:
         model = group.model
         gate = Gate(
             model.policy,
-            engines=len(group.upstreams),
+            engines=len(model.upstreams),
             observed=model.observed,
             learns=model.engine.publishes_running,
         )
-        return Admission(gate, group.upstreams, self._clock, self._events)
+        return Admission(gate, self._clock, self._events)
 
     def _observe(self, group: Group) -> None:
         model = group.model
         policy = model.policy
         group.scraping = agent = self._scraping(model.timeouts.connect_seconds)
-        for engine, upstream in enumerate(group.upstreams):
+        for engine, upstream in enumerate(model.upstreams):
             scraper = Scraper(agent, upstream, names=group.names, api_key=model.api_key)
             observer = Observer(
                 self._clock,
@@ -281,16 +282,16 @@ class Fleet:
 
     def place(self, model: Model, ticket: Ticket | None, exchange: Exchange) -> Place | OpenPlace:
         """Where a request waits for its engine; without a ticket nothing gates it."""
-        group = self.groups[model.upstreams]
+        group = self._group_of[model.name]
         if ticket is None or group.admission is None:
             return OpenPlace(self._loads, model.upstreams)
-        return group.admission.place(ticket, exchange)
+        return group.admission.place(ticket, exchange, model.upstreams)
 
     def max_model_len(self, model: Model) -> int | None:
         """The longest sequence that the model's engines take, in tokens, where they say so."""
         lengths = [
             length
-            for observer in self.groups[model.upstreams].observers
+            for observer in self._group_of[model.name].observers
             if (length := observer.observation.max_model_len) is not None
         ]
         return max(lengths, default=None)
@@ -316,6 +317,11 @@ class Fleet:
     def _admissions(self) -> list[Admission]:
         groups = [*self.groups.values(), *self._retired]
         return [group.admission for group in groups if group.admission is not None]
+
+
+def _addresses(model: Model) -> tuple[str, ...]:
+    """What a gate is for: scheme, host and port of each engine, whatever the path before /v1."""
+    return tuple(map(engine_address, model.upstreams))
 
 
 def _poll_sent(admission: Admission | None, engine: int) -> Callable[[], None]:

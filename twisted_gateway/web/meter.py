@@ -48,6 +48,7 @@ class StreamMeter:
         self._clock = clock
         self._events = events
         self._usage_tokens: int | None = None
+        self._prompt_tokens: int | None = None
         self._last_content_at = 0.0
         self._on_first: Callable[[], None] = _nothing
         self._on_each: Callable[[], None] = _nothing
@@ -68,6 +69,8 @@ class StreamMeter:
             self._content()
         if meaning.completion_tokens is not None:
             self._usage_tokens = meaning.completion_tokens
+        if meaning.prompt_tokens is not None:
+            self._prompt_tokens = meaning.prompt_tokens
         if meaning.error is not None and self.error is None:
             self.error = meaning.error
         self.terminal = self.terminal or meaning.terminal
@@ -77,6 +80,7 @@ class StreamMeter:
         count = self.content_events if self._usage_tokens is None else self._usage_tokens
         if count:
             self._events.tokens(self._exchange.model, count)
+            self._exchange.trace.used(input_tokens=self._prompt_tokens, output_tokens=count)
 
     def _content(self) -> None:
         now = self._clock.seconds()
@@ -85,6 +89,7 @@ class StreamMeter:
         else:
             ttft_seconds = now - self._exchange.started_at
             self._exchange.ttft_seconds = ttft_seconds
+            self._exchange.trace.event("first_token")
             self._events.first_token(self._exchange.model, ttft_seconds)
         self._last_content_at = now
         self.content_events += 1

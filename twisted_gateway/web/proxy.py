@@ -157,6 +157,7 @@ class Proxy:
                 raise self._unreachable(fault) from fault
             except ConnectFailed as fault:
                 self._patience.stop()
+                self._exchange.trace.event("connection_refused")
                 if await place.again(connected=False):
                     continue
                 raise self._unreachable(fault) from fault
@@ -164,6 +165,7 @@ class Proxy:
                 raise self._unreachable(fault) from fault
             if not self._refuses(answer):
                 return answer
+            self._exchange.trace.event("refused_by_engine", status=answer.code)
             kept = KeptAnswer(answer, await read_body(answer, MAX_ERROR_BODY_BYTES))
             self._patience.stop()
             if not await place.again(connected=True):

@@ -226,6 +226,7 @@ class Reply:
             self._spent()
         elif not self._may_comment():
             return
+        self._exchange.trace.event("keep_alive")
         self.write(COMMENT)
 
     def _stalled(self) -> None:

@@ -64,18 +64,18 @@ class GatewayRequest(server.Request):
         self.exchange = site.open_exchange(self)
         if length == 0:
             return
-        limit = site.max_body_bytes()
+        limit = site.max_body_bytes
         if length is not None and length > limit:
             self.refuse_early(body_too_large(limit, f"Content-Length says {length}"))
             return
-        seconds = site.body_seconds()
+        seconds = site.body_seconds
         self._body_timer = site.reactor.callLater(seconds, self._body_too_slow, seconds)
 
     def handleContentChunk(self, data: bytes) -> None:
         """A piece of the body: count it, and refuse it as soon as it passes a bound."""
         if self._refused:
             return
-        limit = self.site.max_body_bytes()
+        limit = self.site.max_body_bytes
         if len(self.content) + len(data) > limit:
             self.refuse_early(body_too_large(limit, "more bytes than that have come"))
         elif not self.content.add(data):

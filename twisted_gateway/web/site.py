@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from klein import Klein
@@ -31,6 +31,31 @@ IDLE_SECONDS = 75.0
 first and never sends a request into a connection that is being closed here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a configuration allows a request while its model is not known.
+
+    Attributes:
+        max_body_bytes: the largest body that any model takes.
+        body_seconds: the longest time that any model gives a whole body.
+        cors: the cross-origin policy.
+    """
+
+    max_body_bytes: int
+    body_seconds: float
+    cors: Cors
+
+    @classmethod
+    def of(cls, config: Config) -> Bounds:
+        """Read them off a configuration."""
+        models = config.models.values()
+        return cls(
+            max((model.max_body_bytes for model in models), default=config.max_body_bytes),
+            max((model.timeouts.body_seconds for model in models), default=60.0),
+            Cors(config.cors_origins),
+        )
+
+
 class Connections:
     """How many clients are connected, over all listeners of the process.
 
@@ -51,7 +76,7 @@ class GatewaySite(Site):
     Args:
         resource: the root of the resource tree.
         reactor: for timers.
-        config: says which configuration is in force now.
+        bounds: says what the configuration in force allows.
         held: bytes of request bodies held by the process.
         connections: connections of the process.
         open_exchange: makes the exchange of a request whose head has been read.
@@ -68,14 +93,14 @@ class GatewaySite(Site):
         resource: IResource,
         *,
         reactor: IReactorTime,
-        config: Callable[[], Config],
+        bounds: Callable[[], Bounds],
         held: HeldBytes,
         connections: Connections,
         open_exchange: Callable[[GatewayRequest], Exchange],
     ) -> None:
         """Take what the class documents."""
         super().__init__(resource, timeout=IDLE_SECONDS, reactor=reactor)
-        self._config = config
+        self._bounds = bounds
         self.held = held
         self._connections = connections
         self.open_exchange = open_exchange
@@ -103,25 +128,22 @@ class GatewaySite(Site):
     @property
     def cors(self) -> Cors:
         """The cross-origin policy in force."""
-        return Cors(self._config().cors_origins)
+        return self._bounds().cors
 
     @property
     def retry_after_seconds(self) -> float:
         """What a client is told that comes when too much is held."""
         return 5.0
 
+    @property
     def max_body_bytes(self) -> int:
-        """The bound while no model is known: the largest that any model allows."""
-        config = self._config()
-        return max(
-            (model.max_body_bytes for model in config.models.values()),
-            default=config.max_body_bytes,
-        )
+        """See `Bounds`."""
+        return self._bounds().max_body_bytes
 
+    @property
     def body_seconds(self) -> float:
-        """The time for a whole body while no model is known: the longest of any model."""
-        models = self._config().models.values()
-        return max((model.timeouts.body_seconds for model in models), default=60.0)
+        """See `Bounds`."""
+        return self._bounds().body_seconds
 
 
 class _TooManyConnections(Protocol):
@@ -228,8 +250,3 @@ def routing_problem(refusal: object, request: GatewayRequest) -> Problem:
         f"Nothing is served at {path}; models are at POST /v1/*, their list at GET /v1/models.",
         outcome=Outcome.BAD_REQUEST,
     )
-
-
-def whole_seconds(seconds: float) -> int:
-    """Seconds for a `Retry-After`, rounded up."""
-    return max(1, math.ceil(seconds))

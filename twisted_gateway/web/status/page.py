@@ -1,33 +1,38 @@
 """The status page: the facts of `/status.json` as plain HTML that needs no script.
 
 It asks the browser to load it again every two seconds. It is readable on a phone, in the dark and
-without colour vision: every state is a word, and bars have their number beside them.
+without colour vision: every state is a word, and bars have their number beside them. Its length
+is bounded: of a long queue only the head is shown, with how many more there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 RELOAD_SECONDS = 2
+MOST_PARKED_SHOWN = 25
+MOST_NAME_CHARACTERS = 120
 CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 )
 
 _STYLE = """
-:root{color-scheme:light dark;--line:#8884;--bar:#2a78d6;--back:#8882}
-body{font:15px/1.45 system-ui,sans-serif;margin:1.2rem auto;max-width:62rem;padding:0 1rem}
-h1{font-size:1.25rem;margin:0}h2{font-size:1.05rem;margin:1.6rem 0 .3rem}
-p{margin:.3rem 0}small,.dim{opacity:.7}
-.facts{display:flex;flex-wrap:wrap;gap:.5rem 1.6rem;margin:.5rem 0}
-.facts div{min-width:7.5rem}.facts b{display:block;font-size:1.35rem;font-weight:600}
-.bar{height:.5rem;background:var(--back);border-radius:.25rem;overflow:hidden;max-width:24rem}
-.bar i{display:block;height:100%;background:var(--bar)}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}
-td,th{text-align:right;padding:.2rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap}
-td:first-child,th:first-child,td.l,th.l{text-align:left}
-.why{border-left:.25rem solid var(--bar);padding:.2rem .7rem;margin:.4rem 0}
+:root{color-scheme:light dark;--line:#8884;--bar:#2a78d6;--back:#8883;--card:#8881}
+body{font:15px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:54rem;padding:0 .8rem}
+h1{font-size:1.2rem;margin:0}h2{font-size:1.05rem;margin:0 0 .5rem}h1,h2{overflow-wrap:anywhere}
+small,.dim{font-weight:400;opacity:.75}p{margin:.4rem 0}
+section{background:var(--card);border:1px solid var(--line);border-radius:.5rem;
+margin:.9rem 0;padding:.8rem 1rem}
+dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(6.6rem,1fr));gap:.5rem 1rem;margin:0}
+dt{font-size:.85rem;opacity:.75}dd{font-size:1.25rem;font-weight:600;margin:0}
+.bar{background:var(--back);border-radius:.2rem;height:.35rem;margin-top:.2rem;max-width:9rem}
+.bar i{background:var(--bar);border-radius:.2rem;display:block;height:100%}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:.7rem;width:100%}
+td,th{border-top:1px solid var(--line);padding:.2rem .5rem .2rem 0;text-align:left}
+th{border:0;font-size:.85rem;font-weight:400;opacity:.75}
+td{overflow-wrap:anywhere}.why{border-left:.25rem solid var(--bar);padding-left:.7rem}
 """
 
 
@@ -46,76 +51,146 @@ def render(facts: Mapping[str, Any]) -> str:
         f"<title>twisted-gateway</title><style>{_STYLE}</style>"
         f"<h1>twisted-gateway <small>{escape(facts['version'])}</small></h1>"
         f"<p class=dim>up {_duration(facts['uptime_seconds'])} · "
-        f"{facts['requests_in_flight']} requests under way</p>{draining}{models}</html>"
+        f"requests under way: {facts['requests_in_flight']} · "
+        "<a href=/status.json>as JSON</a> · <a href=/metrics>metrics</a></p>"
+        f"{draining}{models}</html>"
     )
 
 
 def _model(name: str, facts: Mapping[str, Any]) -> str:
-    head = f"<h2>{escape(name)} <small>{escape(facts['engine'])}</small></h2>"
+    also = f", also {_names(facts['aliases'])}" if facts["aliases"] else ""
+    head = f"<h2>{_name(name)} <small>{escape(facts['engine'])}{also}</small></h2>"
     if not facts["gated"]:
-        return head + "<p class=dim>no gate: requests go straight to the engine</p>" + _why(facts)
-    parked = facts["parked"]
-    places = facts["max_inflight"]
-    share = min(100, 100 * facts["in_engine"] // max(1, places))
-    boxes = [
-        ("in the engine", f"{facts['in_engine']} of {places}"),
-        ("parked", str(len(parked))),
-        ("running", _number(facts["running"])),
-        ("waiting", _number(facts["waiting"])),
-        ("KV cache", _percent(facts["kv_usage"])),
-        ("sample age", _duration(facts["sample_age_seconds"])),
+        body = "<p class=dim>no gate: requests go straight to the engine</p>" + _why(facts)
+    else:
+        body = _gate(facts) + _why(facts) + _engines(facts["engines"]) + _queue(facts["parked"])
+    return f"<section>{head}{body}</section>"
+
+
+def _gate(facts: Mapping[str, Any]) -> str:
+    places, kv_usage = facts["max_inflight"], facts["kv_usage"]
+    cells = [
+        _cell("in the engine", f"{facts['in_engine']} of {places}", facts["in_engine"] / places),
+        _cell("parked here", str(len(facts["parked"]))),
     ]
-    shown = "".join(f"<div><b>{escape(value)}</b>{label}</div>" for label, value in boxes)
-    return (
-        f"{head}<div class=facts>{shown}</div>"
-        f"<div class=bar><i style=width:{share}%></i></div>{_why(facts)}{_queue(parked)}"
-    )
+    if facts["observed"]:
+        cells += [
+            _cell("engine: running", _number(facts["running"])),
+            _cell("engine: waiting", _number(facts["waiting"])),
+            _cell("engine: KV cache", _percent(kv_usage), kv_usage),
+            _cell("gauges read", _ago(facts["sample_age_seconds"])),
+        ]
+    return f"<dl>{''.join(cells)}</dl>"
+
+
+def _cell(label: str, value: str, share: float | None = None) -> str:
+    bar = ""
+    if share is not None:
+        bar = f"<div class=bar><i style=width:{max(0, min(100, round(100 * share)))}%></i></div>"
+    return f"<div><dt>{label}</dt><dd>{escape(value)}{bar}</dd></div>"
 
 
 def _why(facts: Mapping[str, Any]) -> str:
+    """Say in words what is not as it should be."""
     words = []
     if facts["stale"]:
-        words.append("the engine's gauges cannot be read")
+        words.append("The engine's gauges cannot be read; this reading is the last one.")
     if facts["degraded"]:
-        words.append("the engine's answer is not readable as its kind's gauges")
+        words.append("The engine answers, but not with all gauges of its kind.")
     if facts["reason"]:
-        words.append(facts["reason"])
-    words += [
-        f"engine {engine['number']}: {engine['hold'].replace('_', ' ')}"
-        for engine in facts.get("engines", ())
-        if engine["hold"]
-    ]
+        words.append(f"Last poll: {facts['reason']}.")
+    for engine in facts.get("engines", ()):
+        if engine["hold"]:
+            words.append(f"Engine {engine['number']} gets nothing: {_plain(engine['hold'])}.")
+        if engine["drift"]:
+            words.append(f"Engine {engine['number']}: its gauges contradict maxInflight.")
     return "".join(f"<p class=why>{escape(word)}</p>" for word in words)
 
 
-def _queue(parked: list[Mapping[str, Any]]) -> str:
+def _engines(engines: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each engine, where there are several."""
+    if len(engines) < 2:
+        return ""
+    rows = (
+        (
+            str(one["number"]),
+            f"{one['in_engine']} of {one['max_inflight']}",
+            _number(one["running"]),
+            _number(one["waiting"]),
+            _percent(one["kv_usage"]),
+            _ago(one["sample_age_seconds"]),
+        )
+        for one in engines
+    )
+    return _table(("engine", "in it", "running", "waiting", "KV cache", "gauges read"), rows)
+
+
+def _queue(parked: Sequence[Mapping[str, Any]]) -> str:
     if not parked:
-        return "<p class=dim>nothing is parked</p>"
-    rows = "".join(
-        f"<tr><td>{one['position']}<td class=l>{escape(one['model'])}"
-        f"<td class=l>{escape(one['priority'])}"
-        f"<td>{_duration(one['waited_seconds'])}<td>{one['prompt_tokens']:,}"
-        f"<td class=l>{'stream' if one['stream'] else 'whole answer'}"
-        f"{' · sent back by the engine' if one['reparked'] else ''}"
-        for one in parked
+        return ""
+    rows = (
+        (
+            str(one["position"]),
+            one["model"][:MOST_NAME_CHARACTERS],
+            one["priority"],
+            _duration(one["waited_seconds"]),
+            f"{one['prompt_tokens']:,}",
+            "sent back by the engine" if one["reparked"] else _wants(one["stream"]),
+        )
+        for one in parked[:MOST_PARKED_SHOWN]
     )
-    return (
-        "<div class=scroll><table><tr><th>#<th class=l>model<th class=l>class<th>waited"
-        f"<th>prompt tokens<th class=l>wants</tr>{rows}</table></div>"
+    more = len(parked) - MOST_PARKED_SHOWN
+    table = _table(("#", "model", "class", "waited", "≈ prompt tokens", ""), rows)
+    return table + (f"<p class=dim>and {more:,} more behind them</p>" if more > 0 else "")
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = "".join(f"<th>{escape(word)}" for word in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>" for cells in rows
     )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _name(text: str) -> str:
+    shown = text[:MOST_NAME_CHARACTERS]
+    return escape(shown) + ("…" if len(text) > MOST_NAME_CHARACTERS else "")
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(_name(name) for name in names[:5]) + more
+
+
+def _plain(word: str) -> str:
+    return word.replace("_", " ")
+
+
+def _wants(stream: bool) -> str:
+    return "stream" if stream else "whole answer"
 
 
 def _number(value: int | None) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _percent(value: float | None) -> str:
-    return "unknown" if value is None else f"{100 * value:.0f} %"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
+def _percent(share: float | None) -> str:
+    if share is None:
         return "unknown"
+    # Below one percent a whole number would say that nothing is in it.
+    return f"{100 * share:.1f} %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
+
+
+def _ago(seconds: float | None) -> str:
+    return "not yet" if seconds is None else f"{_duration(seconds)} ago"
+
+
+def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.1f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return (
+        f"{minutes // 60} h {minutes % 60:02d} min"
+        if minutes > 90
+        else f"{minutes} min {rest:02d} s"
+    )
