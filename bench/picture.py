@@ -54,6 +54,7 @@ def ask(port: int, tokens: int, priority: str) -> None:
         "model": "reasoning",
         "stream": True,
         "max_tokens": 12000,
+        "ignore_eos": True,
         "messages": [{"role": "user", "content": words}],
     }
     headers = {"Content-Type": "application/json", "X-Priority": priority}

@@ -208,7 +208,7 @@ class Agreement(TestCase):
         self.assertEqual(changed[again.model_span[1] :], body[facts.model_span[1] :])
 
     def test_folding(self) -> None:
-        """No character outside ASCII folds to letters of `model` (from plane 2 on none has case)."""
+        """No character outside ASCII folds to letters of `model` (beyond plane 1 none has case)."""
         rest = "".join(map(chr, range(0x80, 0x20000)))
         folds = {*map(str.casefold, rest), *map(str.lower, rest), *map(str.upper, rest)}
         self.assertEqual([fold for fold in folds if fold.lower() in "model"], [])

@@ -399,6 +399,26 @@ class Kv(GateTests):
         self.assertEqual(admitted(gate.finished(kept, 70)), [big, last])
         self.assertEqual(self.sent(bigger), 0)
 
+    def test_passing_begins_anew(self) -> None:
+        """A head that went, and was refused by the engine, is again passed for 60 s."""
+        gate = self.gate(0.0, 10_000, max_inflight=8)
+        kept, big, other = self.burst(gate, 3, 1, prompt_tokens=6000)
+        self.assertEqual(admitted(gate.finished(kept, 10)), [big])
+        gate.refused_by_engine(big, 20, connected=True)
+        self.assertEqual(other.state, TicketState.SENT)
+        gate.tick(22)  # the hold is over, and there is no KV
+        self.assertEqual(self.sent(self.burst(gate, 1, 81, prompt_tokens=10)), 1)
+        self.assertEqual(self.sent(self.burst(gate, 1, 82, prompt_tokens=10)), 0)
+
+    def test_passing_after_a_hold(self) -> None:
+        """A small ticket whose hold ends passes a queue that was looked through without it."""
+        gate = self.gate(0.0, 10_000)
+        small, *_ = self.burst(gate, 1, 1, prompt_tokens=10)
+        gate.refused_by_engine(small, 1, connected=True)
+        self.burst(gate, 3, 1, prompt_tokens=6000)
+        self.assertEqual(gate.tick(2), [])
+        self.assertEqual(admitted(gate.tick(3)), [small])
+
     def test_passing_stops_at_no_room(self) -> None:
         """Among those who pass, one that lacks room is itself passed by nobody."""
         gate = self.gate(0.0, 10_000)
@@ -497,8 +517,9 @@ class Outages(GateTests):
 
     def test_hold_without_a_page(self) -> None:
         """Stale and hold with no page ever: open."""
-        gate = self.stale(replace(FOUR, when_stale=WhenStale.HOLD), None)
-        self.assertEqual(self.sent(self.burst(gate, 6, 7)), 4)
+        for limit, places in ((4, 4), (None, 6)):
+            policy = Policy(max_inflight=limit, when_stale=WhenStale.HOLD)
+            self.assertEqual(self.sent(self.burst(self.stale(policy, None), 6, 7)), places)
 
     def test_refused_connection(self) -> None:
         """A refused connection holds all until a good poll; the ticket keeps its place."""
@@ -582,6 +603,16 @@ class Outages(GateTests):
         self.assertEqual(gate.finished(tickets[0], 201), [])
         self.assertEqual(admitted(gate.tick(260)), [])
         self.assertEqual(admitted(gate.tick(261)), tickets[1:])
+
+    def test_frozen_page_shuts_out_nobody(self) -> None:
+        """The minute begins anew when nobody is left whom the page shuts out."""
+        gate = Gate(FOUR)
+        poll(gate, Sample(running=4, waiting=2), 0)
+        (one,) = self.burst(gate, 1, 10)
+        gate.client_gone(one, 60)
+        (two,) = self.burst(gate, 1, 80)
+        self.assertEqual(two.state, TicketState.PARKED)
+        self.assertEqual(gate.wake_at(), 140)
 
     def test_changing_page(self) -> None:
         """A page that changes is alive, and is believed."""
@@ -831,6 +862,34 @@ class Auto(GateTests):
         self.assertEqual(self.limit(gate), (4, True))
         poll(gate, Sample(running=4, waiting=0), 6)
         self.assertEqual(self.limit(gate), (4, True))  # nothing was parked any more
+        self.burst(gate, 4, 7)
+        poll(gate, Sample(running=5, waiting=0), 8)
+        self.assertEqual(self.limit(gate), (8, True))
+
+    def test_no_longer_shown(self) -> None:
+        """Once `running` has gone above a shown S, S doubles until it is shown again."""
+        gate = Gate(Policy())
+        poll(gate, Sample(running=2, waiting=1), 0)
+        self.burst(gate, 9, 1)
+        for running, limit in ((3, 4), (4, 8), (8, 16)):
+            poll(gate, Sample(running=running, waiting=0), 2)
+            self.assertEqual(self.limit(gate), (limit, True))
+            self.burst(gate, 9, 3)
+
+    def test_content_during_the_poll(self) -> None:
+        """A page does not count if too many awaited content at any time while it was fetched."""
+        gate = Gate(Policy())
+        tickets = self.burst(gate, 2, 0, stream=True)
+        gate.poll_sent(0, 1)
+        for one in tickets:
+            gate.first_content(one, 1.1)
+        gate.poll_ok(0, Sample(running=1, waiting=1), 1.2)
+        self.assertEqual(self.limit(gate), (2, False))
+        for one in tickets:
+            gate.finished(one, 2)
+        self.assertEqual(self.sent(self.burst(gate, 1, 2, n=2)), 1)
+        poll(gate, Sample(running=1, waiting=1), 3)
+        self.assertEqual(self.limit(gate), (2, False))
 
     def test_raised_by_a_page_that_does_not_count(self) -> None:
         """While own tickets await content a page raises S, and lowers nothing."""

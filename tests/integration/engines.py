@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration import vllm_cpu
-from tests.integration.processes import Process, free_port, pause, wait_until
+from tests.integration.processes import Process, pause, wait_until
 from tests.integration.wire import get, post
 
 MODEL = "reasoning"
@@ -113,13 +113,12 @@ class Engine:
             return False
 
 
-def real_engine(logs: Path) -> Engine:
+def real_engine(port: int, logs: Path) -> Engine:
     """The chat engine as a vLLM, not yet started.
 
     Raises:
         Unavailable: vLLM cannot be had here.
     """
-    port = free_port()
     command = vllm_cpu.chat_command(
         port, MODEL, max_num_seqs=MAX_NUM_SEQS, max_tokens=MAX_TOKENS
     )
@@ -127,21 +126,19 @@ def real_engine(logs: Path) -> Engine:
     return Engine("vllm", command, port, logs, real=True, environment=environment)
 
 
-def real_pooling_engine(logs: Path) -> Engine:
+def real_pooling_engine(port: int, logs: Path) -> Engine:
     """The engine for embeddings and rerank as a vLLM, not yet started.
 
     Raises:
         Unavailable: vLLM or the model cannot be had here.
     """
-    port = free_port()
     command = vllm_cpu.pooling_command(port, EMBEDDER)
     environment = vllm_cpu.ENVIRONMENT
     return Engine("vllm-pooling", command, port, logs, real=True, environment=environment)
 
 
-def simulated_engine(logs: Path) -> Engine:
+def simulated_engine(port: int, logs: Path) -> Engine:
     """The chat engine as the demo's simulation."""
-    port = free_port()
     # Its KV blocks hold 16 tokens; as much room in all as the real one has.
     blocks = MAX_TOKENS * 3 // 2 // 16
     options = ["--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(MAX_TOKENS)]
@@ -149,9 +146,8 @@ def simulated_engine(logs: Path) -> Engine:
     return Engine("simulated", command, port, logs, real=False)
 
 
-def simulated_pooling_engine(logs: Path) -> Engine:
+def simulated_pooling_engine(port: int, logs: Path) -> Engine:
     """The engine for embeddings and rerank as the demo's simulation."""
-    port = free_port()
     command = _simulated(port, "embeddings", EMBEDDER, [])
     return Engine("simulated-pooling", command, port, logs, real=False)
 

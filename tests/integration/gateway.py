@@ -23,18 +23,18 @@ KEEP_ALIVE_SECONDS = 0.5
 
 
 def configuration(
-    engine: str, pooling: str | None = None, *, aliases: tuple[str, ...] = ("gpt-4o",)
+    engine: str, pooling: str, *, aliases: tuple[str, ...] = ("gpt-4o",)
 ) -> dict[str, Any]:
     """What the suite's gateways are configured with: two names of one engine, which share its gate.
 
     Args:
         engine: the chat engine's address.
-        pooling: that of the engine for embeddings, where there is one.
+        pooling: that of the engine for embeddings and rerank.
         aliases: further names of the chat model.
     """
     admission = {"maxInflight": MAX_NUM_SEQS, "pollSeconds": 0.5, "maxParkSeconds": 300}
     chat = {"upstream": engine, "engine": "vllm"}
-    models: dict[str, Any] = {
+    models = {
         MODEL: {
             **chat,
             "aliases": list(aliases),
@@ -45,9 +45,8 @@ def configuration(
             "upstreamModel": MODEL,
             "admission": {**admission, "keepAliveSeconds": 60},
         },
+        EMBEDDER: {"upstream": pooling, "engine": "vllm", "admission": {"maxInflight": 16}},
     }
-    if pooling is not None:
-        models[EMBEDDER] = {"upstream": pooling, "engine": "vllm", "admission": {"maxInflight": 16}}
     return {"models": models, "drainSeconds": 120}
 
 

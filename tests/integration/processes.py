@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+_PORTS = range(20_000, 32_000)
+_given: set[int] = set()
 _running: list[Process] = []
 
 
@@ -21,11 +24,21 @@ class NotReady(Exception):
 
 
 def free_port() -> int:
-    """A port of loopback that nothing listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port of loopback that nothing has, and that no client's connection will be given.
+
+    It is outside the range that the kernel takes the ports of outgoing connections from, so it
+    stays free for a server that is started later, or again.
+    """
+    for port in random.sample(_PORTS, 100):
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            if port not in _given:
+                _given.add(port)
+                return port
+    raise AssertionError("no free port in a hundred tries")
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> float:

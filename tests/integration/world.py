@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.integration.cache import Unavailable
 from tests.integration.engines import (
@@ -17,7 +18,7 @@ from tests.integration.engines import (
 )
 from tests.integration.gateway import Gateway, configuration
 from tests.integration.nginx import Nginx
-from tests.integration.processes import NotReady
+from tests.integration.processes import NotReady, free_port
 
 ASKED = "INTEGRATION_ENGINE"
 """The environment variable that may say `simulated`, to do without a vLLM."""
@@ -42,6 +43,8 @@ class World:
         self._gateway: Gateway | None = None
         self._nginx: Nginx | None = None
         self._said: list[str] = []
+        self._chat_port = free_port()
+        self._pooling_port = free_port()
 
     @property
     def logs(self) -> Path:
@@ -70,23 +73,21 @@ class World:
             NotReady: neither the real nor the simulated one starts.
         """
         if self._pooling is None:
-            # Loading takes both cores: one after the other is quicker, and keeps to the memory.
-            self.engine_if_any_idle()
+            if self._engine is not None and self._engine.process.alive:
+                # Starting takes both cores.
+                self._engine.wait_idle()
             self._pooling = self._first_pooling()
-            gateway = self.gateway()
-            gateway.configure(configuration(self._chat_url(), self._pooling.url))
-            gateway.reload()
         return self._pooling
 
-    def engine_if_any_idle(self) -> None:
-        """Wait until a chat engine that runs has nothing to do."""
-        if self._engine is not None and self._engine.process.alive:
-            self._engine.wait_idle()
+    def configuration(self, **changes: Any) -> dict[str, Any]:
+        """What a gateway before these engines is configured with; they need not run yet."""
+        chat, pooling = (f"http://127.0.0.1:{port}" for port in (self._chat_port, self._pooling_port))
+        return configuration(chat, pooling, **changes)
 
     def gateway(self) -> Gateway:
-        """The gateway, before the chat engine."""
+        """The gateway, before both engines."""
         if self._gateway is None:
-            self._gateway = Gateway("gateway", configuration(self._chat_url()), self.logs)
+            self._gateway = Gateway("gateway", self.configuration(), self.logs)
             self._gateway.start()
         assert self._gateway.process.alive, f"the gateway ended\n{self._gateway.process.tail()}"
         return self._gateway
@@ -122,32 +123,29 @@ class World:
     def _repeat(self) -> None:
         _shout(self._said)
 
-    def _chat_url(self) -> str:
-        return self.engine().url if self._engine is None else self._engine.url
-
     def _first_engine(self) -> Engine:
         if os.environ.get(ASKED) == "simulated":
             self.unreal = f"{ASKED}=simulated asks for it"
         else:
             try:
-                return _started(real_engine(self.logs))
+                return _started(real_engine(self._chat_port, self.logs))
             except Unavailable as fault:
                 self.unreal = f"vLLM cannot be had here: {fault}"
             except NotReady as fault:
                 self.unreal, self.broken = f"vLLM is installed and does not start: {fault}", True
         self.say(f"NO REAL vLLM, the chat engine is a SIMULATED one: {self.unreal}")
-        return _started(simulated_engine(self.logs))
+        return _started(simulated_engine(self._chat_port, self.logs))
 
     def _first_pooling(self) -> Engine:
         if os.environ.get(ASKED) == "simulated":
             self.pooling_unreal = f"{ASKED}=simulated asks for it"
         else:
             try:
-                return _started(real_pooling_engine(self.logs))
+                return _started(real_pooling_engine(self._pooling_port, self.logs))
             except (Unavailable, NotReady) as fault:
                 self.pooling_unreal = f"vLLM with an embedder cannot be had here: {fault}"
         self.say(f"NO REAL EMBEDDER, the pooling engine is a SIMULATED one: {self.pooling_unreal}")
-        return _started(simulated_pooling_engine(self.logs))
+        return _started(simulated_pooling_engine(self._pooling_port, self.logs))
 
 
 def _started(engine: Engine) -> Engine:

@@ -383,9 +383,7 @@ class Gate:
         self._unpark(ticket)
         ticket.state = _SENT
         ticket.sent_at = now
-        ticket.first_content_at = None
         ticket.kv_blocked_since = None
-        ticket.generated_tokens = 0
         ticket.engine = bay.ledger.index
         bay.send(ticket, self._policy, now)
         decisions.append(Admitted(ticket, bay.ledger.index))
