@@ -26,12 +26,12 @@ class TestCase(SynchronousTestCase):
     hypothesis hangs on an exception as a note is put into its message, for trial prints no notes.
     """
 
-    def __init__(self, methodName: str = "runTest") -> None:
-        """Wrap the one test method that this instance runs."""
-        super().__init__(methodName)
-        method = getattr(self, methodName, None)
-        if method is not None:
-            setattr(self, methodName, _whole(method))
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Wrap each test method, in the class itself so that trial finds it by its name."""
+        super().__init_subclass__(**options)
+        for name, method in list(vars(cls).items()):
+            if name.startswith("test") and callable(method):
+                setattr(cls, name, _whole(method))
 
     def setUp(self) -> None:
         """Give the test a clock of its own."""
@@ -42,11 +42,11 @@ class TestCase(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [], "timers left on the clock")
 
 
-def _whole(method: Callable[[], object]) -> Callable[[], None]:
+def _whole(method: Callable[[Any], object]) -> Callable[[Any], None]:
     @functools.wraps(method)
-    def run() -> None:
+    def run(case: Any) -> None:
         try:
-            result: Any = method()
+            result: Any = method(case)
         except Exception as fault:
             notes = getattr(fault, "__notes__", None)
             if notes:

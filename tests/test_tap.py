@@ -5,15 +5,25 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
-from twisted.application.service import IServiceMaker
+from prometheus_client import CollectorRegistry
+from twisted.application.service import Application, IServiceMaker, MultiService
+from twisted.internet.error import CannotListenError
+from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import ILogObserver
 from twisted.plugin import getPlugins
 from twisted.python.usage import UsageError
 
 from tests.support import TestCase
-from twisted_gateway.tap import Options, makeService
+from twisted_gateway.config.load import load
+from twisted_gateway.service import Gateway
+from twisted_gateway.tap import Options, _Demo, _Process, makeService
+from twisted_gateway.telemetry.access import AccessLog
+from twisted_gateway.telemetry.tracing import NoTracing
 
 GOOD = "models: {a: {upstream: 'http://127.0.0.1:1', apiKey: sesame}}\n"
 BAD = """\
@@ -89,6 +99,73 @@ class CommandLine(TestCase):
         """JSON Schema on standard output, exit 0."""
         self.assertEqual(self._exits("--schema"), 0)
         self.assertIn("models", json.loads(self.out.getvalue())["properties"])
+
+    def _process(self, config: str = GOOD) -> tuple[Any, Gateway, MultiService]:
+        """The service of a process, on a reactor in memory."""
+        reactor: Any = MemoryReactorClock()
+        reactor.callFromThread = lambda act: act()
+        gateway = Gateway(
+            reactor,
+            load(config, name="c", environ={}, read_file=str),
+            registry=CollectorRegistry(),
+            tracing=NoTracing(),
+            access_log=AccessLog(),
+        )
+        process = _Process(reactor, gateway)
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        self.addCleanup(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.getsignal(signal.SIGHUP))
+        return reactor, gateway, process
+
+    def test_sigterm_drains_and_then_stops(self) -> None:
+        """The reactor runs on until the drain is over; then it stops, and twistd exits 0."""
+        reactor, gateway, process = self._process()
+        process.startService()
+        reactor.running = True
+        for hook, *_ in reactor.whenRunningHooks:
+            hook()
+        os.kill(os.getpid(), signal.SIGTERM)
+        self.assertTrue(gateway.fleet.draining)
+        self.assertFalse(reactor.hasStopped)
+        reactor.pump([0.5] * 8)
+        self.assertTrue(reactor.hasStopped)
+
+    def test_a_port_that_is_taken(self) -> None:
+        """One line that names it; exit 1."""
+        reactor, _, process = self._process()
+
+        def listen(port: int, *_: object, **__: object) -> None:
+            raise CannotListenError("", port, OSError("in use"))
+
+        reactor.listenTCP = listen
+        with self.assertRaises(SystemExit) as caught:
+            process.startService()
+        self.assertEqual(caught.exception.code, 1)
+        self.assertIn("cannot listen: Couldn't listen on any:8080", self.err.getvalue())
+
+    def test_json_logs(self) -> None:
+        """LOG_FORMAT=json takes the application's log over."""
+        os.environ["LOG_FORMAT"] = "json"
+        _, _, process = self._process()
+        application: Any = Application("x")
+        process.setServiceParent(application)
+        self.assertTrue(ILogObserver.providedBy(application.getComponent(ILogObserver)))
+
+    def test_the_demo(self) -> None:
+        """Two engines and a gateway; it says where the status page is and what to try."""
+        reactor: Any = MemoryReactorClock()
+        listen = reactor.listenTCP
+        # Port 0 is any that is free, which a reactor in memory does not know.
+        free = iter(range(40000, 40010))
+        reactor.listenTCP = lambda port, *a, **k: listen(port or next(free), *a, **k)
+        options = Options()
+        options.parseOptions(["--demo", "-l", "tcp:9999"])
+        demo = _Demo(reactor, options)
+        demo.startService()
+        self.assertEqual(len(reactor.tcpServers), 3)
+        self.assertIn("http://127.0.0.1:9999/status", self.out.getvalue())
+        self.assertIn("curl -N http://127.0.0.1:9999/v1/chat/completions", self.out.getvalue())
+        self.assertIsNone(self.successResultOf(demo.stopService()))
 
     def test_demo_speed(self) -> None:
         """A number above 0."""

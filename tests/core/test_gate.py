@@ -413,7 +413,7 @@ class Kv(GateTests):
     def test_passing_after_a_hold(self) -> None:
         """A small ticket whose hold ends passes a queue that was looked through without it."""
         gate = self.gate(0.0, 10_000)
-        small, *_ = self.burst(gate, 1, 1, prompt_tokens=10)
+        (small,) = self.burst(gate, 1, 1, prompt_tokens=10, priority=Priority.BATCH)
         gate.refused_by_engine(small, 1, connected=True)
         self.burst(gate, 3, 1, prompt_tokens=6000)
         self.assertEqual(gate.tick(2), [])
@@ -511,6 +511,7 @@ class Outages(GateTests):
         tickets = self.burst(gate, 3, 7)
         self.assertEqual(self.sent(tickets), 1)
         self.assertEqual(gate.view(7).engines[0].sight, Sight.HELD)
+        gate.poll_failed(0, 8, stale=True)
         self.assertEqual(gate.wake_at(), 6 + 30)
         self.assertEqual(gate.tick(35.9), [])
         self.assertEqual(admitted(gate.tick(36)), tickets[1:])

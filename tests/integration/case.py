@@ -76,8 +76,6 @@ class TestCase(SynchronousTestCase):
         front: the address that clients use: nginx.
     """
 
-    timeout = 300
-
     def setUp(self) -> None:
         """Have all parts up and idle."""
         self.engine = WORLD.engine()

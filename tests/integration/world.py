@@ -31,13 +31,14 @@ class World:
         unreal: why the chat engine is a simulated one although it should be a vLLM; None: it is
             one, or has not been asked for.
         broken: whether that is because a vLLM that is installed did not start.
-        pooling_unreal: the same of the engine for embeddings and rerank.
+        pooling_unreal, pooling_broken: the same of the engine for embeddings and rerank.
     """
 
     def __init__(self) -> None:
         self.unreal: str | None = None
         self.broken = False
         self.pooling_unreal: str | None = None
+        self.pooling_broken = False
         self._engine: Engine | None = None
         self._pooling: Engine | None = None
         self._gateway: Gateway | None = None
@@ -142,8 +143,11 @@ class World:
         else:
             try:
                 return _started(real_pooling_engine(self._pooling_port, self.logs))
-            except (Unavailable, NotReady) as fault:
+            except Unavailable as fault:
                 self.pooling_unreal = f"vLLM with an embedder cannot be had here: {fault}"
+            except NotReady as fault:
+                self.pooling_unreal = f"vLLM is installed and does not start so: {fault}"
+                self.pooling_broken = True
         self.say(f"NO REAL EMBEDDER, the pooling engine is a SIMULATED one: {self.pooling_unreal}")
         return _started(simulated_pooling_engine(self._pooling_port, self.logs))
 

@@ -18,6 +18,13 @@ CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 )
 
+_JUDGED_BY = {
+    "ledger": "is judged by the gateway's own requests alone",
+    "held": "is judged by its last reading",
+    "no_gate": "has no bound: its places are not known yet",
+    "closed": "gets nothing until its gauges can be read",
+}
+
 _STYLE = """
 :root{color-scheme:light dark;--line:#8884;--bar:#2a78d6;--back:#8883;--card:#8881}
 body{font:15px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:54rem;padding:0 .8rem}
@@ -32,7 +39,7 @@ dt{font-size:.85rem;opacity:.75}dd{font-size:1.25rem;font-weight:600;margin:0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:.7rem;width:100%}
 td,th{border-top:1px solid var(--line);padding:.2rem .5rem .2rem 0;text-align:left}
 th{border:0;font-size:.85rem;font-weight:400;opacity:.75}
-td{overflow-wrap:anywhere}.why{border-left:.25rem solid var(--bar);padding-left:.7rem}
+td:nth-child(2){overflow-wrap:anywhere}.why{border-left:.25rem solid var(--bar);padding-left:.7rem}
 """
 
 
@@ -94,16 +101,18 @@ def _why(facts: Mapping[str, Any]) -> str:
     """Say in words what is not as it should be."""
     words = []
     if facts["stale"]:
-        words.append("The engine's gauges cannot be read; this reading is the last one.")
+        words.append("The engine's gauges have not been readable for a while.")
     if facts["degraded"]:
         words.append("The engine answers, but not with all gauges of its kind.")
     if facts["reason"]:
         words.append(f"Last poll: {facts['reason']}.")
     for engine in facts.get("engines", ()):
-        if engine["hold"]:
-            words.append(f"Engine {engine['number']} gets nothing: {_plain(engine['hold'])}.")
+        said = [_JUDGED_BY.get(engine["judged_by"], "")]
+        if engine["hold"] == "refused_connection":
+            said.append("refused a connection, so it gets nothing but a trial")
         if engine["drift"]:
-            words.append(f"Engine {engine['number']}: its gauges contradict maxInflight.")
+            said.append("publishes gauges that contradict maxInflight")
+        words += [f"Engine {engine['number']} {one}." for one in said if one]
     return "".join(f"<p class=why>{escape(word)}</p>" for word in words)
 
 
@@ -140,7 +149,7 @@ def _queue(parked: Sequence[Mapping[str, Any]]) -> str:
         for one in parked[:MOST_PARKED_SHOWN]
     )
     more = len(parked) - MOST_PARKED_SHOWN
-    table = _table(("#", "model", "class", "waited", "≈ prompt tokens", ""), rows)
+    table = _table(("#", "model", "class", "waited", "≈ tokens", "wants"), rows)
     return table + (f"<p class=dim>and {more:,} more behind them</p>" if more > 0 else "")
 
 
@@ -160,10 +169,6 @@ def _name(text: str) -> str:
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(_name(name) for name in names[:5]) + more
-
-
-def _plain(word: str) -> str:
-    return word.replace("_", " ")
 
 
 def _wants(stream: bool) -> str:

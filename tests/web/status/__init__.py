@@ -1,0 +1,1 @@
+"""Tests of the same-named part of the package."""
