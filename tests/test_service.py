@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from tests.stack import CONFIG, DONE, ROLE, Stack, token
 from tests.support import TestCase
+from twisted_gateway.service import Watcher
+from twisted_gateway.web.background import in_background
 
 COMMENT = b": keep-alive\n\n"
 
@@ -168,6 +174,53 @@ class Reloading(TestCase):
         self.assertEqual(stack.client().chat().status, 400)
         self.assertIsNone(stack.metric("llm_tokens_total", model="reasoning"))
         self.assertEqual(stack.metric("llm_tokens_total", model="thinking"), 0)
+
+
+class Watching(TestCase):
+    """`reload: watch`."""
+
+    def setUp(self) -> None:
+        """Watch a file."""
+        super().setUp()
+        self.path = Path(self.mktemp())
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("1")
+        self.reloads: list[str] = []
+        self.watcher = Watcher(
+            self.clock, self.path, lambda: self.reloads.append(self.path.read_text())
+        )
+        self.watcher.startService()
+        self.addCleanup(self.watcher.stopService)
+
+    def test_a_change_is_read_once(self) -> None:
+        """Within seconds, and not again."""
+        self.clock.advance(2)
+        self.assertEqual(self.reloads, [])
+        self.path.write_text("22")
+        self.clock.pump([2] * 3)
+        self.assertEqual(self.reloads, ["22"])
+
+    def test_a_file_that_is_swapped(self) -> None:
+        """As a mounted ConfigMap is: for a moment it may not be there."""
+        self.path.unlink()
+        self.clock.advance(2)
+        self.path.write_text("333")
+        self.clock.pump([2] * 2)
+        self.assertEqual(self.reloads, ["333"])
+
+
+class Background(TestCase):
+    """Deferreds that nobody awaits."""
+
+    def test_their_failure_is_logged(self) -> None:
+        """And goes no further; being cancelled is no failure."""
+        work: Deferred[None] = Deferred()
+        in_background(work, Logger(), "it")
+        work.errback(ValueError("x"))
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        work = Deferred()
+        in_background(work, Logger(), "it")
+        work.cancel()
 
 
 class Operating(TestCase):

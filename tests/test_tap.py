@@ -165,7 +165,8 @@ class CommandLine(TestCase):
         self.assertEqual(len(reactor.tcpServers), 3)
         self.assertIn("http://127.0.0.1:9999/status", self.out.getvalue())
         self.assertIn("curl -N http://127.0.0.1:9999/v1/chat/completions", self.out.getvalue())
-        self.assertIsNone(self.successResultOf(demo.stopService()))
+        self.successResultOf(demo.stopService())
+        self.assertEqual(reactor.getDelayedCalls(), [])
 
     def test_demo_speed(self) -> None:
         """A number above 0."""
