@@ -264,7 +264,7 @@ class Operating(TestCase):
         stack.advance(8)
         facts = stack.facts()
         self.assertTrue(facts["stale"])
-        self.assertIn(b"cannot be read", stack.client().get("/status").body)
+        self.assertIn(b"readable", stack.client().get("/status").body)
         self.assertEqual(stack.metric("engine_state_stale_total", model="reasoning"), 1)
         self.assertIsNone(stack.metric("vllm_requests_running", model="reasoning"))
 
