@@ -122,7 +122,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Take the picture of the status page.")
     parser.add_argument("to", nargs="?", type=Path, default=ROOT / "docs" / "status.png")
     parser.add_argument("--width", type=int, default=900)
-    parser.add_argument("--height", type=int, default=780)
+    parser.add_argument("--height", type=int, default=725)
     parser.add_argument("--dark", action="store_true")
     options = parser.parse_args()
     port = free_port()

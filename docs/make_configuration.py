@@ -82,6 +82,8 @@ def _takes(key: Schema) -> str:
         return _range(key)
     if key["type"] == "array":
         return f"list of {_takes(key['items'])}s"
+    if "required" in key:
+        return "`{" + ", ".join(f"{name}: …" for name in key["required"]) + "}`"
     if key["type"] == "object":
         return "mapping"
     return "string"
@@ -95,7 +97,7 @@ def _range(key: Schema) -> str:
 
 def _default(key: Schema) -> str:
     if "default" not in key:
-        return "" if key.get("type") == "object" else "–"
+        return "" if key.get("type") == "object" else "none"
     return f"`{json.dumps(key['default'], ensure_ascii=False)}`".replace('"', "")
 
 

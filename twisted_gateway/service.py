@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from twisted.application import strports
 from twisted.application.internet import StreamServerEndpointService
 from twisted.application.service import MultiService, Service
 from twisted.internet import task
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -113,9 +113,8 @@ class Gateway(MultiService):
         """Observe, gate and listen."""
         self._adopt(self._config)
         for place, site in self._places():
-            listener = StreamServerEndpointService(serverFromString(self._reactor, place), site)
-            # A port that is taken ends the process with an error, instead of a gateway without it.
-            listener._raiseSynchronously = True
+            # Its services say at once when a port is taken: no gateway runs without one of its own.
+            listener = strports.service(place, site, reactor=self._reactor)
             listener.setServiceParent(self)
             self._listeners.append(listener)
         super().startService()

@@ -118,9 +118,7 @@ class TestCase(SynchronousTestCase):
 
     def stream(self, max_tokens: int, base: str | None = None, **members: Any) -> Call:
         """Ask for a stream of exactly so many tokens and let it run."""
-        return self.call(
-            "/v1/chat/completions", chat(max_tokens, stream=True, **members), base
-        )
+        return self.call("/v1/chat/completions", chat(max_tokens, stream=True, **members), base)
 
     def fill(self, max_tokens: int, base: str | None = None, count: int = 4) -> list[Call]:
         """Fill the engine's places with streams of so many tokens; all have content then."""
@@ -172,10 +170,10 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as fault:
-        raise skip(f"{fault}: pip install '.[integration]'") from None
+        raise unavailable(f"{fault}: pip install '.[integration]'") from None
 
 
-def skip(why: str | Unavailable) -> SkipTest:
+def unavailable(why: str | Unavailable) -> SkipTest:
     """To be raised where a part cannot be had; says so loudly."""
     WORLD.say(f"SKIPPED: {why}")
     return SkipTest(str(why))

@@ -1,4 +1,4 @@
-"""The engines of the suite: a real vLLM, or the demo's simulation of one where that can't be had."""
+"""The engines of the suite: real vLLMs, or the demo's simulations where none can be had."""
 
 from __future__ import annotations
 
@@ -119,9 +119,7 @@ def real_engine(port: int, logs: Path) -> Engine:
     Raises:
         Unavailable: vLLM cannot be had here.
     """
-    command = vllm_cpu.chat_command(
-        port, MODEL, max_num_seqs=MAX_NUM_SEQS, max_tokens=MAX_TOKENS
-    )
+    command = vllm_cpu.chat_command(port, MODEL, max_num_seqs=MAX_NUM_SEQS, max_tokens=MAX_TOKENS)
     environment = vllm_cpu.ENVIRONMENT
     return Engine("vllm", command, port, logs, real=True, environment=environment)
 

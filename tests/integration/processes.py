@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import random
 import signal
@@ -60,7 +61,7 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> fl
 
 def pause(seconds: float) -> None:
     """Wait; these tests own no reactor that this could block."""
-    time.sleep(seconds)  # noqa: TID251 -- real processes take real time.
+    time.sleep(seconds)
 
 
 class Process:
@@ -163,20 +164,16 @@ class Process:
         """End it and its children at once, as an out-of-memory killer would."""
         if self._popen is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._popen.wait(10)
 
     def stop(self, seconds: float = 10.0) -> None:
         """End it in order, and what is left of it after that time at once."""
         if self.alive:
             self.signal(signal.SIGTERM)
-            try:
+            with contextlib.suppress(AssertionError):
                 self.wait(seconds)
-            except AssertionError:
-                pass
         self.kill()
         if self in _running:
             _running.remove(self)

@@ -31,9 +31,10 @@ class AdmissionTests(TestCase):
         """Of eight streams at once four park, all eight end whole, and the engine never queues."""
         tokens = 500
         parked_before = self.gateway.metric("admission_parked_total", model=MODEL)
+        client = openai_client(self.front)
 
         def one(number: int) -> Any:
-            stream = openai_client(self.front).chat.completions.create(
+            stream = client.chat.completions.create(
                 model=MODEL,
                 messages=[{"role": "user", "content": f"Number {number}"}],
                 max_tokens=tokens,
@@ -55,13 +56,14 @@ class AdmissionTests(TestCase):
 
     def test_both_clients_and_no_stream(self) -> None:
         """Streams of the Anthropic client and whole answers share the places with everybody."""
+        anthropic = anthropic_client(self.front)
 
         def one(number: int) -> Any:
             if number % 2:
-                answer = post(f"{self.front}/v1/chat/completions", chat(300)).json()
+                answer = post(f"{self.front}/v1/chat/completions", chat(500)).json()
                 return answer["usage"]["completion_tokens"]
-            with anthropic_client(self.front).messages.stream(
-                model=MODEL, messages=MESSAGES, max_tokens=300, extra_body={"ignore_eos": True}
+            with anthropic.messages.stream(
+                model=MODEL, messages=MESSAGES, max_tokens=500, extra_body={"ignore_eos": True}
             ) as stream:
                 return stream.get_final_message().usage.output_tokens
 
@@ -104,7 +106,7 @@ class AdmissionTests(TestCase):
         self.assertEqual(len(self.gateway.parked()), 1)
 
     def test_parked_client_leaves(self) -> None:
-        """A parked client that leaves gives up its place within a second; the engine never hears of it."""
+        """A parked client that leaves is gone within a second; the engine never hears of it."""
         running = self.fill(700)
         told = self.engine.gauges().prompt_tokens
         stream = openai_client(self.front).chat.completions.create(
@@ -142,9 +144,7 @@ class AdmissionTests(TestCase):
     def test_prefer_no_wait(self) -> None:
         """`Prefer: wait=0` is refused at once, in a form that the OpenAI client prints."""
         self.fill(700)
-        answer = post(
-            f"{self.front}/v1/chat/completions", chat(4), headers={"Prefer": "wait=0"}
-        )
+        answer = post(f"{self.front}/v1/chat/completions", chat(4), headers={"Prefer": "wait=0"})
         self.assertEqual((answer.status, answer.json()["reason"]), (503, "park_timeout"))
         self.assertEqual(answer.headers["content-type"], "application/problem+json")
         self.assertGreaterEqual(int(answer.headers["retry-after"]), 1)

@@ -23,9 +23,7 @@ class AnthropicTests(TestCase):
     def test_messages_stream(self) -> None:
         """A streamed message has its text, its end, and a TTFT."""
         before = self.gateway.metric("llm_ttft_seconds_count", model=MODEL)
-        with self.client.messages.stream(
-            model=MODEL, messages=MESSAGES, max_tokens=24
-        ) as stream:
+        with self.client.messages.stream(model=MODEL, messages=MESSAGES, max_tokens=24) as stream:
             text = "".join(stream.text_stream)
             final = stream.get_final_message()
         self.assertTrue(text)

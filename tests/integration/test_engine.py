@@ -11,7 +11,7 @@ class EngineTests(SynchronousTestCase):
     """The engines are what they are said to be."""
 
     def test_chat_engine_is_a_vllm(self) -> None:
-        """The chat engine is a real vLLM; where none can be had this says so, and nothing else is skipped."""
+        """The chat engine is a real vLLM, or this test is skipped and says why it is not."""
         WORLD.engine()
         _judge(WORLD.unreal, WORLD.broken)
 

@@ -25,9 +25,11 @@ class TooLongTests(TestCase):
 
     def ask(self, **members: Any) -> Any:
         """What the OpenAI client raises."""
-        return self.raised(lambda: openai_client(self.front).chat.completions.create(
-            **{"model": MODEL, "messages": TOO_LONG, "max_tokens": 8, **members}
-        ))
+        return self.raised(
+            lambda: openai_client(self.front).chat.completions.create(
+                **{"model": MODEL, "messages": TOO_LONG, "max_tokens": 8, **members}
+            )
+        )
 
     def raised(self, ask: Any) -> Any:
         """What a call raises, or reading the stream that it returns."""
@@ -62,14 +64,14 @@ class TooLongTests(TestCase):
         self.ended(ok=4, upstream_status=1)
 
     def test_openai_behind_a_spent_200(self) -> None:
-        """Behind a spent 200 it is an error that the OpenAI client raises, in the engine's words."""
+        """Behind a spent 200 the OpenAI client raises it, in the engine's words."""
         self.fill(700)
         fault = self.ask(stream=True)
         self.assertNotIsInstance(fault, openai_errors().APIStatusError)
         self.assertIn(WORDS, fault.message)
 
     def test_anthropic_behind_a_spent_200(self) -> None:
-        """So does the Anthropic client."""
+        """So does the Anthropic client raise it."""
         self.fill(700)
         client = anthropic_client(self.front)
         try:
@@ -81,7 +83,7 @@ class TooLongTests(TestCase):
             raise AssertionError("the client raised nothing")
 
     def test_frame_behind_a_spent_200(self) -> None:
-        """The frame names the engine's status and the request, and the stream ends without [DONE]."""
+        """The frame names the engine's status and the request, and nothing follows it."""
         running = self.fill(500)
         call = self.call(
             "/v1/chat/completions",

@@ -21,7 +21,7 @@ class LifecycleTests(TestCase):
         self.own.start()
 
     def test_stop(self) -> None:
-        """SIGTERM: running and kept-alive requests are served to their end, silent ones refused, exit 0."""
+        """SIGTERM: running and kept-alive requests are served, silent ones refused; exit 0."""
         own = self.own
         running = self.fill(1000, own.url)
         kept = self.stream(50, own.url)
@@ -55,7 +55,7 @@ class LifecycleTests(TestCase):
         self.assertEqual(self.own.process.wait(10), 0)
 
     def test_reload(self) -> None:
-        """SIGHUP puts the file in force, or refuses it whole; what runs or is parked is not disturbed."""
+        """SIGHUP puts the file in force or refuses it whole; no request is disturbed."""
         own = self.own
         running = self.fill(1200, own.url)
         parked = self.stream(20, own.url)

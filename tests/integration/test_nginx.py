@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.integration.cache import Unavailable
-from tests.integration.case import TestCase, chat, skip
+from tests.integration.case import TestCase, chat, unavailable
 from tests.integration.nginx import IMPATIENT_SECONDS
 from tests.integration.wire import Call
 from tests.integration.world import WORLD
@@ -18,7 +18,7 @@ class NginxTests(TestCase):
         try:
             self.nginx = WORLD.nginx()
         except Unavailable as fault:
-            raise skip(fault) from None
+            raise unavailable(fault) from None
         super().setUp()
 
     def parked(self, location: str) -> Call:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.integration import node
 from tests.integration.cache import Unavailable
-from tests.integration.case import MESSAGES, TestCase, chat, long_text, skip
+from tests.integration.case import MESSAGES, TestCase, chat, long_text, unavailable
 from tests.integration.engines import MAX_TOKENS, MODEL
 
 
@@ -17,7 +17,7 @@ class NodeTests(TestCase):
         try:
             node.openai_modules()
         except Unavailable as fault:
-            raise skip(fault) from None
+            raise unavailable(fault) from None
         super().setUp()
 
     def run_client(self, operation: str, **parameters: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.integration.case import MESSAGES, TestCase, openai_client, openai_errors
-from tests.integration.engines import MODEL
+from tests.integration.engines import MAX_TOKENS, MODEL
 
 LENGTH = {"ignore_eos": True}
 
@@ -107,7 +107,7 @@ class OpenAITests(TestCase):
             self.client.chat.completions.create,
             model=MODEL,
             messages=MESSAGES,
-            temperature=-1,
+            max_tokens=MAX_TOKENS + 1,
         )
-        self.assertIn("temperature", fault.message)
+        self.assertIn(f"max_tokens={MAX_TOKENS + 1}", fault.message)
         self.ended(upstream_status=1)

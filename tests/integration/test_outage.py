@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -28,10 +29,11 @@ class OutageTests(TestCase):
 
     def clients(self) -> list[Future[Any]]:
         """Four streams that run, two of either client; each comes to what its client raises."""
+        first, second = openai_client(self.front), anthropic_client(self.front)
 
         def openai() -> Any:
             try:
-                for _ in openai_client(self.front).chat.completions.create(
+                for _ in first.chat.completions.create(
                     model=MODEL,
                     messages=MESSAGES,
                     max_tokens=6000,
@@ -44,7 +46,7 @@ class OutageTests(TestCase):
 
         def anthropic() -> Any:
             try:
-                with anthropic_client(self.front).messages.stream(
+                with second.messages.stream(
                     model=MODEL, messages=MESSAGES, max_tokens=6000, extra_body=_LENGTH
                 ) as stream:
                     stream.until_done()
@@ -63,7 +65,7 @@ class OutageTests(TestCase):
             self.assertIsNotNone(fault, "a client took a broken stream for a whole one")
 
     def test_killed_and_restarted(self) -> None:
-        """The engine is killed: streams end in an error; those who are parked live, and are served when it is back."""
+        """Streams of a killed engine end in an error; the parked are served when it is back."""
         running = self.clients()
         kept = self.stream(10)
         silent = self.call("/v1/chat/completions", chat(10), self.gateway.url)
@@ -93,7 +95,7 @@ class OutageTests(TestCase):
         self.assertEqual(now["ok"] - self._before.get("ok", 0), 3)
 
     def test_scheduler_killed(self) -> None:
-        """The engine says in band that it has died, before a clean end: clients raise, no outcome is ok."""
+        """An engine that says in band that it died, and ends cleanly, makes clients raise."""
         running = self.clients()
         self.engine.kill_scheduler()
         self.assertRaised(running)
@@ -105,4 +107,4 @@ _LENGTH = {"ignore_eos": True}
 
 
 def _gaps(times: list[float]) -> list[float]:
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.integration import node
 from tests.integration.cache import Unavailable
-from tests.integration.case import TestCase, openai_client, skip
+from tests.integration.case import TestCase, openai_client, unavailable
 from tests.integration.engines import EMBEDDER
 from tests.integration.wire import post
 from tests.integration.world import WORLD
@@ -23,7 +23,7 @@ class PoolingTests(TestCase):
         )
 
     def test_embeddings(self) -> None:
-        """The OpenAI client gets a vector for each text, in its default form (base64) and as floats."""
+        """The OpenAI client gets the same vectors in its default form (base64) and as floats."""
         client = openai_client(self.front)
         answer = client.embeddings.create(model=EMBEDDER, input=TEXTS)
         self.assertEqual(len(answer.data), len(TEXTS))
@@ -38,7 +38,7 @@ class PoolingTests(TestCase):
         try:
             said = node.run(f"{self.front}/v1", "embeddings", model=EMBEDDER, input=TEXTS)
         except Unavailable as fault:
-            raise skip(fault) from None
+            raise unavailable(fault) from None
         self.assertEqual(len(said["result"]["data"]), len(TEXTS))
         self.ended(ok=1)
 

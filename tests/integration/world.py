@@ -49,7 +49,7 @@ class World:
 
     @property
     def logs(self) -> Path:
-        """Where logs and configurations of this run lie: in trial's directory, until its next run."""
+        """Where this run's logs and configurations lie: in trial's directory."""
         path = Path.cwd() / "integration"
         path.mkdir(exist_ok=True)
         return path
@@ -82,7 +82,9 @@ class World:
 
     def configuration(self, **changes: Any) -> dict[str, Any]:
         """What a gateway before these engines is configured with; they need not run yet."""
-        chat, pooling = (f"http://127.0.0.1:{port}" for port in (self._chat_port, self._pooling_port))
+        chat, pooling = (
+            f"http://127.0.0.1:{port}" for port in (self._chat_port, self._pooling_port)
+        )
         return configuration(chat, pooling, **changes)
 
     def gateway(self) -> Gateway:

@@ -256,6 +256,25 @@ class Refusing(TestCase):
             stack.client().post("/v1/models", {"model": "reasoning"}), 405, "method_not_allowed"
         )
 
+    def test_malformed_targets(self) -> None:
+        """Paths that are no UTF-8 or climb, methods that are no tokens; never a traceback."""
+        stack = Stack(self)
+        for path in ("/v1/../metrics", "/v1/%2e%2E/x", "/v1/a/..\\b", "/%ff", "/v1/."):
+            self.refused(stack.client().get(path, "POST"), 400, "malformed_target")
+        self.assertEqual(stack.client().get("/health", "GE(T").status, 400)
+        self.assertEqual(stack.engine().asked, [])
+
+    def test_odd_hosts_and_absolute_targets(self) -> None:
+        """The host is nobody's concern here."""
+        stack = Stack(self)
+        for host in ("a..b", "x" * 300, "\xff", "", "[::1]:99999999"):
+            client = stack.client().send(
+                b"GET /health HTTP/1.1\r\nHost: " + host.encode("latin-1") + b"\r\n\r\n"
+            )
+            self.assertEqual(client.status, 200, host)
+        self.assertEqual(stack.client().get("http://other:99/health?x=1").status, 200)
+        self.assertEqual(stack.client().get("HTTPS://other").status, 404)
+
     def test_a_websocket_handshake(self) -> None:
         """426 at once."""
         client = Stack(self).client().get("/v1/realtime", Upgrade="websocket", Connection="Upgrade")

@@ -99,7 +99,7 @@ class Operations:
         for group in self._fleet.groups.values():
             view = None if group.admission is None else group.admission.gate.view(now)
             for name in group.models:
-                models[name] = _model_facts(group, name, view)
+                models[name] = _model_facts(group, name, view, now)
         return {
             "version": __version__,
             "uptime_seconds": round(now - self._started_at, 3),
@@ -142,7 +142,7 @@ def _model_state(group: Group, name: str, view: GateView | None, now: float) -> 
     )
 
 
-def _model_facts(group: Group, name: str, view: GateView | None) -> dict[str, Any]:
+def _model_facts(group: Group, name: str, view: GateView | None, now: float) -> dict[str, Any]:
     model = group.models[name]
     observations = _observations(group)
     facts: dict[str, Any] = {
@@ -155,7 +155,7 @@ def _model_facts(group: Group, name: str, view: GateView | None) -> dict[str, An
         "reason": "; ".join(one.reason for one in observations if one.reason),
     }
     if view is None:
-        return facts
+        return facts | _reading(observations, now)
     first = view.engines[0]
     facts |= {
         "running": _total([one.running for one in view.engines]),
@@ -185,6 +185,23 @@ def _model_facts(group: Group, name: str, view: GateView | None) -> dict[str, An
         "max_queue_depth": model.policy.max_queue_depth,
     }
     return facts
+
+
+def _reading(observations: list[Observation], now: float) -> dict[str, Any]:
+    """What is known of engines that are observed but have no gate."""
+    samples = [one.sample for one in observations if one.sample is not None]
+    usages = [sample.kv_usage for sample in samples if sample.kv_usage is not None]
+    return {
+        "running": _total([sample.running for sample in samples]),
+        "waiting": _total([sample.waiting for sample in samples]),
+        "kv_usage": max(usages, default=None),
+        "sample_age_seconds": _rounded(
+            max((now - sample.taken_at for sample in samples), default=None)
+        ),
+        "max_inflight": None,
+        "in_engine": None,
+        "parked": [],
+    }
 
 
 def _engine_facts(number: int, engine: EngineView) -> dict[str, Any]:

@@ -19,12 +19,10 @@ from zope.interface import implementer
 
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
-from twisted_gateway.core.sse import EventSplitter
+from twisted_gateway.core.sse import KEEP_ALIVE, EventSplitter
 from twisted_gateway.web.exchange import Cut, Exchange
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.silence import Silence
-
-COMMENT = b": keep-alive\n\n"
 
 _STREAM_HEAD = (
     (b"Content-Type", b"text/event-stream"),
@@ -227,7 +225,7 @@ class Reply:
         elif not self._may_comment():
             return
         self._exchange.trace.event("keep_alive")
-        self.write(COMMENT)
+        self.write(KEEP_ALIVE)
 
     def _stalled(self) -> None:
         waiting = self._request.waiting_bytes()

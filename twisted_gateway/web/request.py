@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote_to_bytes
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from twisted_gateway.web.site import GatewaySite
 
 _SLASHES = re.compile(rb"/{2,}")
+_ABSOLUTE = re.compile(rb"(?i)\Ahttps?://[^/?]*")
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 _EARLY_ANSWER_LINGER_SECONDS = 5.0
 _MAX_LINE_BYTES = 16384
 _PHRASES = {408: b"Request Timeout", 413: b"Content Too Large", 503: b"Service Unavailable"} | {
@@ -86,9 +89,11 @@ class GatewayRequest(server.Request):
         self._stop_body_timer()
         if self._refused:
             return
-        self.method, self.uri, self.clientproto = command, path, version
+        self.method, self.clientproto = command, version
+        # A proxy's form of the target: who it is for is nobody's concern here (RFC 9112, 3.2.2).
+        self.uri = _ABSOLUTE.sub(b"", path) or b"/"
         self.args = {}
-        self.path = _SLASHES.sub(b"/", path.partition(b"?")[0])
+        self.path = _SLASHES.sub(b"/", self.uri.partition(b"?")[0])
         if len(self.path) > 1:
             self.path = self.path.rstrip(b"/") or b"/"
         self.process()
@@ -99,7 +104,17 @@ class GatewayRequest(server.Request):
         self.exchange.path = self.path.decode("utf-8", "replace")
         self.setHeader(b"X-Request-ID", self.exchange.request_id)
         self.site.cors.apply(self)
-        if is_websocket_handshake(pairs(self.requestHeaders.getAllRawHeaders())):
+        if not (_TOKEN.fullmatch(self.method) and _is_plain(self.path)):
+            self.answer_problem(
+                Problem(
+                    "malformed_target",
+                    400,
+                    "The method must be a token and the path UTF-8, percent-encoded, without "
+                    "segments that are . or ..",
+                    outcome=Outcome.BAD_REQUEST,
+                )
+            )
+        elif is_websocket_handshake(pairs(self.requestHeaders.getAllRawHeaders())):
             self.answer_problem(
                 Problem(
                     "websocket",
@@ -207,6 +222,10 @@ class GatewayRequest(server.Request):
             return len(transport.dataBuffer) - int(transport.offset)
         except AttributeError:
             return None
+
+    def getRequestHostname(self) -> bytes:
+        """A constant: nothing here is routed by host, and a client's Host may be anything."""
+        return b"gateway"
 
     def peer_host(self) -> str:
         """The address at the other end of the connection, "" where it has none (UNIX sockets)."""
@@ -341,6 +360,16 @@ class GatewayChannel(HTTPChannel):
             self._linger.cancel()
         self.site.connection_closed(self)
         super().connectionLost(reason)
+
+
+def _is_plain(path: bytes) -> bool:
+    """Whether a path is UTF-8 and leads nowhere else once somebody resolves its dots."""
+    decoded = unquote_to_bytes(path)
+    try:
+        decoded.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return not {b".", b".."} & set(decoded.replace(b"\\", b"/").split(b"/"))
 
 
 def internal_error() -> Problem:
