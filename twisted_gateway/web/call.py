@@ -21,7 +21,7 @@ from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.preferences import prefer_wait, priority
 from twisted_gateway.core.ticket import Priority
 from twisted_gateway.upstream.request_body import BytesProducer
-from twisted_gateway.web.request import body_too_large, held_too_much
+from twisted_gateway.web.problems import body_too_large, held_too_much
 
 if TYPE_CHECKING:
     from twisted_gateway.web.request import GatewayRequest
@@ -107,7 +107,7 @@ def _decoded_body(request: GatewayRequest) -> tuple[bytes, bool]:
     coding = codings.decode("latin-1").strip().lower()
     if coding in ("", "identity"):
         return body, False
-    limit = request.site.max_body_bytes
+    limit = request.owner.max_body_bytes
     try:
         decoded = decode(body, coding, limit)
     except CodingUnsupported as fault:
@@ -123,7 +123,7 @@ def _decoded_body(request: GatewayRequest) -> tuple[bytes, bool]:
     except CodingTooLarge:
         raise body_too_large(limit, "this one decodes to more") from None
     if not request.content.recount(len(decoded)):
-        raise held_too_much(request.site.retry_after_seconds)
+        raise held_too_much(request.owner.retry_after_seconds)
     return decoded, True
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from twisted_gateway.core.outcome import Outcome
+from twisted.web.http_headers import Headers
 
-if TYPE_CHECKING:
-    from twisted_gateway.web.request import GatewayRequest
+Pairs = list[tuple[bytes, bytes]]
 
 _EXPOSED = b"X-Request-ID, Retry-After, Preference-Applied"
 _PREFLIGHT_SECONDS = b"600"
@@ -26,46 +24,37 @@ class Cors:
         self._any = "*" in origins
         self._origins = frozenset(origin.encode("ascii") for origin in origins)
 
-    def headers(self, request: GatewayRequest) -> list[tuple[bytes, bytes]]:
-        """The headers for an answer to this request; none where its origin is not allowed."""
-        origin = request.requestHeaders.getRawHeaders(b"Origin", [b""])[0]
-        if not origin or not self._origins:
+    def headers(self, request: Headers) -> Pairs:
+        """The headers for an answer to a request with these; none where nothing is allowed."""
+        if not self._origins:
             return []
         if self._any:
             return [
                 (b"Access-Control-Allow-Origin", b"*"),
                 (b"Access-Control-Expose-Headers", _EXPOSED),
             ]
+        # Also to those without an origin: a cache must not give them each other's answers.
+        vary = (b"Vary", b"Origin")
+        origin = request.getRawHeaders(b"Origin", [b""])[0]
         if origin not in self._origins:
-            return [(b"Vary", b"Origin")]
+            return [vary]
         return [
             (b"Access-Control-Allow-Origin", origin),
             (b"Access-Control-Expose-Headers", _EXPOSED),
-            (b"Vary", b"Origin"),
+            vary,
         ]
 
-    def apply(self, request: GatewayRequest) -> None:
-        """Put the headers on the request's answer, whatever it will be."""
-        for name, value in self.headers(request):
-            request.setHeader(name, value)
-
-    def preflight(self, request: GatewayRequest) -> bool:
-        """Answer a preflight, without asking for a token; False where it is none."""
-        asked = request.requestHeaders.getRawHeaders(b"Access-Control-Request-Method")
-        if request.method != b"OPTIONS" or not asked or not self._origins:
-            return False
-        headers = []
-        if request.responseHeaders.hasHeader(b"Access-Control-Allow-Origin"):
-            wanted = request.requestHeaders.getRawHeaders(b"Access-Control-Request-Headers", [b""])
-            headers = [
-                (b"Access-Control-Allow-Methods", b"GET, HEAD, POST"),
-                (b"Access-Control-Allow-Headers", b", ".join(wanted)),
-                (b"Access-Control-Max-Age", _PREFLIGHT_SECONDS),
-            ]
-        request.exchange.route = "preflight"
-        request.setResponseCode(204)
-        for name, value in headers:
-            request.setHeader(name, value)
-        request.exchange.end(Outcome.OK, 204)
-        request.finish()
-        return True
+    def preflight(self, method: bytes, request: Headers) -> Pairs | None:
+        """The further headers of the answer to a preflight; None where this is none."""
+        asked = request.hasHeader(b"Access-Control-Request-Method")
+        if method != b"OPTIONS" or not asked or not self._origins:
+            return None
+        origin = request.getRawHeaders(b"Origin", [b""])[0]
+        if not (self._any or origin in self._origins):
+            return []
+        wanted = request.getRawHeaders(b"Access-Control-Request-Headers", [b""])
+        return [
+            (b"Access-Control-Allow-Methods", b"GET, HEAD, POST"),
+            (b"Access-Control-Allow-Headers", b", ".join(wanted)),
+            (b"Access-Control-Max-Age", _PREFLIGHT_SECONDS),
+        ]

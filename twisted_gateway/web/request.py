@@ -1,44 +1,63 @@
-"""The gateway's request and channel: twisted.web's, with bounds where those have none.
+"""The gateway's request: twisted.web's, with a body that is bounded in memory, size and time.
 
-twisted.web spools bodies of 100 kB and more to a file, has no bound on a body, lets the idle
-timer alone guard a slow one, and stops reading from a client that sends on behind an unanswered
-request, so that it would not notice it leave. All four are put right here.
+twisted.web spools bodies of 100 kB and more to a file, has no bound on one, and lets the idle
+timer alone guard a slow one.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.protocol import connectionDone
-from twisted.logger import Logger
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 from twisted.web import server
-from twisted.web.http import HTTPChannel, datetimeToString
 
 from twisted_gateway.core.errors import PROBLEM_TYPE, Problem
 from twisted_gateway.core.headers import Networks, is_websocket_handshake, pairs
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.web.channel import GatewayChannel
+from twisted_gateway.web.cors import Cors
 from twisted_gateway.web.exchange import Exchange
-from twisted_gateway.web.intake import Body
-
-if TYPE_CHECKING:
-    from twisted_gateway.web.site import GatewaySite
+from twisted_gateway.web.intake import Body, HeldBytes
+from twisted_gateway.web.problems import body_too_large, held_too_much, internal_error
 
 _SLASHES = re.compile(rb"/{2,}")
 _ABSOLUTE = re.compile(rb"(?i)\Ahttps?://[^/?]*")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
-_EARLY_ANSWER_LINGER_SECONDS = 5.0
-_MAX_LINE_BYTES = 16384
-_PHRASES = {408: b"Request Timeout", 413: b"Content Too Large", 503: b"Service Unavailable"} | {
-    431: b"Request Header Fields Too Large"
-}
+
+
+class Host(Protocol):
+    """What a request needs of its site.
+
+    Attributes:
+        reactor: for the timer of the body.
+        held: bytes of request bodies held by the process.
+        retry_after_seconds: what a client is told that comes when too much is held.
+    """
+
+    reactor: IReactorTime
+    held: HeldBytes
+    retry_after_seconds: float
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest body that any model takes."""
+
+    @property
+    def body_seconds(self) -> float:
+        """The longest time that any model gives a whole body."""
+
+    @property
+    def cors(self) -> Cors:
+        """The cross-origin policy."""
+
+    def open_exchange(self, request: GatewayRequest) -> Exchange:
+        """Begin the book of a request whose head has been read."""
 
 
 class GatewayRequest(server.Request):
@@ -49,7 +68,7 @@ class GatewayRequest(server.Request):
         content: the body so far.
     """
 
-    site: GatewaySite
+    owner: Host
     exchange: Exchange
     content: Body
     defaultContentType = None
@@ -62,27 +81,27 @@ class GatewayRequest(server.Request):
 
     def gotLength(self, length: int | None) -> None:
         """The head is read: open the exchange, refuse at once what is too large already."""
-        site = self.site = self._own_channel().site
-        self.content = Body(site.held)
-        self.exchange = site.open_exchange(self)
+        owner = self.owner = cast(Host, self._own_channel().site)
+        self.content = Body(owner.held)
+        self.exchange = owner.open_exchange(self)
         if length == 0:
             return
-        limit = site.max_body_bytes
+        limit = owner.max_body_bytes
         if length is not None and length > limit:
             self.refuse_early(body_too_large(limit, f"Content-Length says {length}"))
             return
-        seconds = site.body_seconds
-        self._body_timer = site.reactor.callLater(seconds, self._body_too_slow, seconds)
+        seconds = owner.body_seconds
+        self._body_timer = owner.reactor.callLater(seconds, self._body_too_slow, seconds)
 
     def handleContentChunk(self, data: bytes) -> None:
         """A piece of the body: count it, and refuse it as soon as it passes a bound."""
         if self._refused:
             return
-        limit = self.site.max_body_bytes
+        limit = self.owner.max_body_bytes
         if len(self.content) + len(data) > limit:
             self.refuse_early(body_too_large(limit, "more bytes than that have come"))
         elif not self.content.add(data):
-            self.refuse_early(held_too_much(self.site.retry_after_seconds))
+            self.refuse_early(held_too_much(self.owner.retry_after_seconds))
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """The whole request has come: find its handler, unless it has been refused already."""
@@ -103,7 +122,9 @@ class GatewayRequest(server.Request):
         self.exchange.method = self.method.decode("ascii", "replace")
         self.exchange.path = self.path.decode("utf-8", "replace")
         self.setHeader(b"X-Request-ID", self.exchange.request_id)
-        self.site.cors.apply(self)
+        cors = self.owner.cors
+        for name, value in cors.headers(self.requestHeaders):
+            self.setHeader(name, value)
         if not (_TOKEN.fullmatch(self.method) and _is_plain(self.path)):
             self.answer_problem(
                 Problem(
@@ -124,7 +145,12 @@ class GatewayRequest(server.Request):
                     headers={"Upgrade": "HTTP/1.1"},
                 )
             )
-        elif not self.site.cors.preflight(self):
+        elif (preflight := cors.preflight(self.method, self.requestHeaders)) is not None:
+            self.exchange.route = "preflight"
+            self.send_head(204, b"No Content", preflight)
+            self.exchange.status = 204
+            self.finish()
+        else:
             super().process()
 
     def connectionLost(self, reason: Failure) -> None:
@@ -270,7 +296,7 @@ class GatewayRequest(server.Request):
             [
                 (b"Content-Type", PROBLEM_TYPE),
                 (b"X-Request-ID", self.exchange.request_id.encode("ascii")),
-                *self.site.cors.headers(self),
+                *self.owner.cors.headers(self.requestHeaders),
                 *_encoded(problem.headers),
             ],
             body,
@@ -298,70 +324,6 @@ class GatewayRequest(server.Request):
             timer.cancel()
 
 
-class GatewayChannel(HTTPChannel):
-    """twisted.web's channel; also lets an early answer reach a client that is still sending."""
-
-    _log = Logger()
-    MAX_LENGTH = _MAX_LINE_BYTES
-    site: GatewaySite
-    _linger: IDelayedCall | None = None
-
-    def dataReceived(self, data: bytes) -> None:
-        """Feed the parser; the idle timer bounds a whole head, not the pause between its bytes."""
-        if self._linger is not None:
-            return
-        if not self.line_mode:
-            self.resetTimeout()
-        super(HTTPChannel, self).dataReceived(data)
-
-    def rawDataReceived(self, data: bytes) -> None:
-        """Body bytes, or bytes behind a request that has no answer yet: those are bounded."""
-        super().rawDataReceived(data)
-        if self._handlingRequest and sum(map(len, self._dataBuffer)) > (
-            self._optimisticEagerReadSize
-        ):
-            # From here on twisted.web would read no more, and so never notice the client leave.
-            self._log.info("cut a client that sent on behind an unanswered request")
-            self.abortConnection()
-
-    def lineLengthExceeded(self, line: bytes) -> None:
-        """A request or header line that is too long: 431, as RFC 6585 has it."""
-        self.answer_and_drain(431, [], b"")
-
-    def answer_and_drain(
-        self, code: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
-    ) -> None:
-        """Write a whole answer, close our half, and read the rest of the request to nowhere.
-
-        Closing with unread input would send a reset, and the client might never see the answer.
-        """
-        head = [b"HTTP/1.1 %d %s\r\n" % (code, _PHRASES.get(code, b"Error"))]
-        head += [b"%s: %s\r\n" % pair for pair in headers]
-        head.append(
-            b"Date: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-            % (datetimeToString(), len(body))
-        )
-        self.setTimeout(None)
-        transport: Any = self.transport
-        transport.write(b"".join(head) + body)
-        self._linger = self.callLater(_EARLY_ANSWER_LINGER_SECONDS, self.abortConnection)
-        half_close = getattr(transport, "loseWriteConnection", None)
-        if half_close is not None:
-            half_close()
-
-    def abortConnection(self) -> None:
-        """Cut the connection at once."""
-        transport: Any = self.transport
-        transport.abortConnection()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The client has gone."""
-        if self._linger is not None and self._linger.active():
-            self._linger.cancel()
-        self.site.connection_closed(self)
-        super().connectionLost(reason)
-
-
 def _is_plain(path: bytes) -> bool:
     """Whether a path is UTF-8 and leads nowhere else once somebody resolves its dots."""
     decoded = unquote_to_bytes(path)
@@ -370,39 +332,6 @@ def _is_plain(path: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return not {b".", b".."} & set(decoded.replace(b"\\", b"/").split(b"/"))
-
-
-def internal_error() -> Problem:
-    """A fault of the gateway's own: what it was is in the log, not in the answer."""
-    return Problem(
-        "internal_error",
-        500,
-        "The gateway failed to handle this request; its log has the reason.",
-        outcome=Outcome.INTERNAL_ERROR,
-    )
-
-
-def held_too_much(retry_after_seconds: float) -> Problem:
-    """The process holds `maxHeldBytes` of request bodies already."""
-    return Problem(
-        "queue_full",
-        503,
-        "The gateway holds as many request bodies as it may; try again later.",
-        outcome=Outcome.REJECTED,
-        members={"reason": "queue_full", "retry_after": math.ceil(retry_after_seconds)},
-        headers={"Retry-After": str(math.ceil(retry_after_seconds))},
-    )
-
-
-def body_too_large(limit_bytes: int, seen: str) -> Problem:
-    """A body over its limit."""
-    return Problem(
-        "body_too_large",
-        413,
-        f"The request body may have at most {limit_bytes} bytes; {seen}.",
-        outcome=Outcome.BAD_REQUEST,
-        members={"max_body_bytes": limit_bytes},
-    )
 
 
 def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -19,12 +19,14 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from twisted_gateway.config.schema import Config
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.web.channel import GatewayChannel
 from twisted_gateway.web.cors import Cors
 from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.intake import HeldBytes
 from twisted_gateway.web.models import Models
 from twisted_gateway.web.operations import Operations
-from twisted_gateway.web.request import GatewayChannel, GatewayRequest, internal_error
+from twisted_gateway.web.problems import internal_error
+from twisted_gateway.web.request import GatewayRequest
 
 IDLE_SECONDS = 75.0
 """How long an idle keep-alive connection is kept; above nginx's own 60 s, so that nginx closes
@@ -85,6 +87,7 @@ class GatewaySite(Site):
     protocol = cast(Any, GatewayChannel)
     requestFactory = GatewayRequest
     displayTracebacks = False
+    retry_after_seconds = 5.0
     noisy = False
     reactor: IReactorTime
 
@@ -121,7 +124,7 @@ class GatewaySite(Site):
         self._connections.now += 1
         return super().buildProtocol(addr)
 
-    def connection_closed(self, channel: GatewayChannel) -> None:
+    def connection_closed(self) -> None:
         """A channel that `buildProtocol` made has ended."""
         self._connections.now -= 1
 
@@ -129,11 +132,6 @@ class GatewaySite(Site):
     def cors(self) -> Cors:
         """The cross-origin policy in force."""
         return self._bounds().cors
-
-    @property
-    def retry_after_seconds(self) -> float:
-        """What a client is told that comes when too much is held."""
-        return 5.0
 
     @property
     def max_body_bytes(self) -> int:

@@ -200,17 +200,15 @@ class PageTests(TestCase):
         self.assertNotIn("unknown", text)
 
     def test_no_gate(self) -> None:
-        """A model without a gate says so; its facts have no figures."""
-        bare = {
-            "engine": "none",
-            "aliases": [],
-            "observed": False,
-            "gated": False,
-            "degraded": False,
-            "stale": False,
-            "reason": "",
-        }
-        self.assertIn("no gate: requests go straight to the engine", shown({"a": bare}))
+        """A model without a gate says so, and claims neither places nor a queue."""
+        free = {"gated": False, "max_inflight": None, "in_engine": None}
+        text = shown({"a": model(engine="none", observed=False, **free)})
+        self.assertIn("no gate: requests go straight to the engine", text)
+        self.assertNotIn("unknown", text)
+        self.assertNotIn("parked", text)
+        text = shown({"a": model(engine="tei", running=None, **free)})
+        self.assertIn("engine: running unknown engine: waiting 1", text)
+        self.assertNotIn("in the engine", text)
 
     def test_long_queue_is_bounded(self) -> None:
         """Of many parked requests the head is shown, and how many more there are."""

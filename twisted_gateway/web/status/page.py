@@ -67,27 +67,38 @@ def render(facts: Mapping[str, Any]) -> str:
 def _model(name: str, facts: Mapping[str, Any]) -> str:
     also = f", also {_names(facts['aliases'])}" if facts["aliases"] else ""
     head = f"<h2>{_name(name)} <small>{escape(facts['engine'])}{also}</small></h2>"
-    if not facts["gated"]:
-        body = "<p class=dim>no gate: requests go straight to the engine</p>" + _why(facts)
+    if facts["gated"]:
+        body = _cells([*_gate(facts), *_reading(facts)]) + _why(facts)
+        body += _engines(facts["engines"]) + _queue(facts["parked"])
     else:
-        body = _gate(facts) + _why(facts) + _engines(facts["engines"]) + _queue(facts["parked"])
+        body = "<p class=dim>no gate: requests go straight to the engine</p>"
+        body += _cells(_reading(facts)) + _why(facts)
     return f"<section>{head}{body}</section>"
 
 
-def _gate(facts: Mapping[str, Any]) -> str:
-    places, kv_usage = facts["max_inflight"], facts["kv_usage"]
-    cells = [
+def _gate(facts: Mapping[str, Any]) -> list[str]:
+    """What the gateway itself has counted."""
+    places = facts["max_inflight"]
+    return [
         _cell("in the engine", f"{facts['in_engine']} of {places}", facts["in_engine"] / places),
         _cell("parked here", str(len(facts["parked"]))),
     ]
-    if facts["observed"]:
-        cells += [
-            _cell("engine: running", _number(facts["running"])),
-            _cell("engine: waiting", _number(facts["waiting"])),
-            _cell("engine: KV cache", _percent(kv_usage), kv_usage),
-            _cell("gauges read", _ago(facts["sample_age_seconds"])),
-        ]
-    return f"<dl>{''.join(cells)}</dl>"
+
+
+def _reading(facts: Mapping[str, Any]) -> list[str]:
+    """What the engine says of itself, where it says anything."""
+    if not facts["observed"]:
+        return []
+    return [
+        _cell("engine: running", _number(facts["running"])),
+        _cell("engine: waiting", _number(facts["waiting"])),
+        _cell("engine: KV cache", _percent(facts["kv_usage"]), facts["kv_usage"]),
+        _cell("gauges read", _ago(facts["sample_age_seconds"])),
+    ]
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"<dl>{''.join(cells)}</dl>" if cells else ""
 
 
 def _cell(label: str, value: str, share: float | None = None) -> str:
