@@ -91,7 +91,7 @@ def wait_for(what: str, seconds: float, holds: Any) -> None:
 
 
 def fill(port: int) -> None:
-    """Send the requests, one after another, without waiting for answers."""
+    """Send the requests, one after another, without waiting for answers, until they show."""
     for tokens, priority in REQUESTS:
         threading.Thread(target=ask, args=(port, tokens, priority), daemon=True).start()
         time.sleep(0.4)
@@ -133,12 +133,14 @@ def main() -> int:
         stdout=subprocess.DEVNULL,
     ) as demo:
         try:
-            wait_for("the demo answers", 20, lambda: status(port))
+            wait_for("the demo answers", 20, lambda: demo.poll() is not None or status(port))
+            if demo.poll() is not None:
+                raise SystemExit("the demo ended by itself")
             fill(port)
             url = f"http://127.0.0.1:{port}/status"
             take(url, options.to, width=options.width, height=options.height, dark=options.dark)
         finally:
-            # Twice: the first begins the drain, the second ends it.
+            # Twice: the first begins the drain, the second ends it. One that has ended gets none.
             demo.send_signal(signal.SIGTERM)
             time.sleep(0.5)
             demo.send_signal(signal.SIGTERM)

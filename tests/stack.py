@@ -8,7 +8,7 @@ the test sets, and hand every other request to the test.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -334,11 +334,14 @@ class Stack:
         *,
         environ: Mapping[str, str] | None = None,
         tracing: Tracing | None = None,
+        engine: Callable[[Stack], Engine] | None = None,
     ) -> None:
         self.reactor: Any = MemoryReactorClock()
         self.reactor.advance(1000)
         self.entries: list[AccessEntry] = []
         self.engines: dict[tuple[str, int], Engine] = {}
+        if engine is not None:
+            self.engines["10.0.0.1", 8000] = engine(self)
         self.clients: list[Client] = []
         self.text = config
         self._environ = environ or {}

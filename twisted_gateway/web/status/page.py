@@ -31,7 +31,7 @@ body{font:15px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:54rem;paddin
 h1{font-size:1.2rem;margin:0}h2{font-size:1.05rem;margin:0 0 .5rem}h1,h2{overflow-wrap:anywhere}
 small,.dim{font-weight:400;opacity:.75}p{margin:.4rem 0}
 section{background:var(--card);border:1px solid var(--line);border-radius:.5rem;
-margin:.9rem 0;padding:.8rem 1rem}
+margin:.9rem 0;overflow-x:auto;padding:.8rem 1rem}
 dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(6.6rem,1fr));gap:.5rem 1rem;margin:0}
 dt{font-size:.85rem;opacity:.75}dd{font-size:1.25rem;font-weight:600;margin:0}
 .bar{background:var(--back);border-radius:.2rem;height:.35rem;margin-top:.2rem;max-width:9rem}
@@ -39,7 +39,9 @@ dt{font-size:.85rem;opacity:.75}dd{font-size:1.25rem;font-weight:600;margin:0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:.7rem;width:100%}
 td,th{border-top:1px solid var(--line);padding:.2rem .5rem .2rem 0;text-align:left}
 th{border:0;font-size:.85rem;font-weight:400;opacity:.75}
-td:nth-child(2){overflow-wrap:anywhere}.why{border-left:.25rem solid var(--bar);padding-left:.7rem}
+td:last-child,th:last-child{padding-right:0}td:nth-child(2){overflow-wrap:anywhere}
+@media(max-width:28rem){section{padding:.6rem}table{font-size:.8rem}}
+.why{border-left:.25rem solid var(--bar);padding-left:.7rem}
 """
 
 
