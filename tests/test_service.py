@@ -275,6 +275,17 @@ class Operating(TestCase):
         self.assertEqual(stack.client(site=1).get("/metrics").status, 200)
         self.assertEqual(stack.client(site=1).get("/v1/models").status, 404)
 
+    def test_that_listener_outlives_the_others(self) -> None:
+        """Probes and scrapes follow a drain to its end; without it nobody is listened to."""
+        stack = Stack(self, "drainSeconds: 9\nadminListen: [tcp:9090]\n" + CONFIG)
+        stack.client().chat()
+        drained = stack.gateway.drain()
+        stack.advance(4)
+        self.assertEqual([one.running for one in stack.gateway.services], [0, 1])
+        self.assertEqual(stack.client(site=1).get("/health/ready").status, 503)
+        stack.advance(10)
+        self.assertTrue(drained.called)
+
 
 class CrossOrigin(TestCase):
     """`cors: {origins: []}`."""

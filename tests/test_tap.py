@@ -65,6 +65,9 @@ class CommandLine(TestCase):
         self.assertIn("upstream: http://127.0.0.1:1", self.out.getvalue())
         self.assertIn("***", self.out.getvalue())
         self.assertNotIn("sesame", self.out.getvalue() + self.err.getvalue())
+        os.environ["ADMISSION_OBSERVE_MODELS"] = "nobody"
+        self.assertEqual(self._exits("--check", "--config", str(self.path)), 0)
+        self.assertIn("nobody", self.err.getvalue())
 
     def test_every_fault_is_printed(self) -> None:
         """FILE: line N: KEY.PATH: what was expected; exit 1; with --check and without."""
@@ -163,6 +166,7 @@ class CommandLine(TestCase):
         demo = _Demo(reactor, options)
         demo.startService()
         self.assertEqual(len(reactor.tcpServers), 3)
+        reactor.advance(1)
         self.assertIn("http://127.0.0.1:9999/status", self.out.getvalue())
         self.assertIn("curl -N http://127.0.0.1:9999/v1/chat/completions", self.out.getvalue())
         self.successResultOf(demo.stopService())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +112,14 @@ class Gateway(MultiService):
     def startService(self) -> None:
         """Observe, gate and listen."""
         self._adopt(self._config)
-        for place, site in self._places():
+        public = [(place, self.site) for place in self._config.listen]
+        admin = [(place, self.admin_site) for place in self._config.admin_listen]
+        for place, site in [*public, *admin]:
             # Its services say at once when a port is taken: no gateway runs without one of its own.
             listener = strports.service(place, site, reactor=self._reactor)
             listener.setServiceParent(self)
-            self._listeners.append(listener)
+            if site is self.site:
+                self._listeners.append(listener)
         super().startService()
 
     def stopService(self) -> Any:
@@ -125,10 +128,6 @@ class Gateway(MultiService):
         return gatherResults(
             [_deferred(super().stopService()), self.agent.close(), self._tracing.shutdown()]
         )
-
-    def _places(self) -> Sequence[tuple[str, GatewaySite]]:
-        public = [(place, self.site) for place in self._config.listen]
-        return public + [(place, self.admin_site) for place in self._config.admin_listen]
 
     # Reload
 
@@ -212,6 +211,7 @@ class Gateway(MultiService):
             exchange.interrupt(draining())
 
     def _stop_listening(self) -> None:
+        # Those of adminListen go on: probes and scrapes follow a drain to its end.
         for listener in self._listeners:
             listener.stopService()
 

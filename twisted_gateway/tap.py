@@ -29,6 +29,7 @@ from twisted_gateway.telemetry.metrics import register_process
 from twisted_gateway.web.background import in_background
 
 DEFAULT_CONFIG = "config.yaml"
+_HELLO_SECONDS = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -73,7 +74,10 @@ class Options(usage.Options):
         if not 0 < self["demo-speed"] <= 1000:
             raise usage.UsageError("--demo-speed takes a number above 0, at most 1000")
         if self["check"]:
-            _print(dump(_load_or_exit(self)))
+            config = _load_or_exit(self)
+            for warning in config.warnings:
+                _complain(f"warning: {warning}")
+            _print(dump(config))
             raise SystemExit(0)
 
 
@@ -172,7 +176,8 @@ class _Demo(MultiService):
             config = load(text, name="demo", environ={}, read_file=_no_file)
             gateway = _gateway(self._reactor, config, None)
             _Process(self._reactor, gateway).setServiceParent(self)
-            self._say_hello(config, speed)
+            # After what the log has to say at the start, so that it stays in sight.
+            self._reactor.callLater(_HELLO_SECONDS, self._say_hello, config, speed)
 
         # Listening on loopback is done when it returns, so a failure is known at once.
         failures: list[Failure] = []
@@ -201,8 +206,8 @@ class _Demo(MultiService):
             """-d '{"model":"reasoning","stream":true,"""
             """"messages":[{"role":"user","content":"hello"}]}'\n"""
             "  queue    for i in $(seq 12); do curl -sN "
-            f"{base}/v1/chat/completions "
-            """-d '{"model":"reasoning","stream":true,"max_tokens":200,"""
+            f"{base}/v1/chat/completions -H 'Content-Type: application/json' "
+            """-d '{"model":"reasoning","stream":true,"max_tokens":600,"ignore_eos":true,"""
             """"messages":[{"role":"user","content":"hello"}]}' >/dev/null & done\n"""
         )
 

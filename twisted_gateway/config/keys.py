@@ -71,7 +71,7 @@ ADMISSION = Section(
             name="keepAliveSeconds",
             kind=_SECONDS,
             own=True,
-            about="The silence after which a stream gets a comment; with engine none too.",
+            about="The silence after which a stream gets a comment, gated or not.",
         ),
         Key(name="pollSeconds", kind=Number(0.01, 3600), about="Between polls of the gauges."),
         Key(

@@ -17,7 +17,7 @@ from twisted_gateway.core.outcome import Outcome
 PROBLEM_TYPE = b"application/problem+json"
 _URN = "urn:twisted-gateway:problem:"
 
-_TITLES = {
+TITLES = {
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",
@@ -29,6 +29,7 @@ _TITLES = {
     426: "Upgrade Required",
     500: "Internal Server Error",
     502: "Bad Gateway",
+    431: "Request Header Fields Too Large",
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
@@ -88,7 +89,7 @@ class Problem(Exception):
         """The RFC 9457 document, as a tree."""
         return {
             "type": _URN + self.kind,
-            "title": _TITLES.get(self.status, "Error"),
+            "title": TITLES.get(self.status, "Error"),
             "status": self.status,
             "detail": self.detail,
             "instance": f"urn:request:{request_id}",

@@ -27,6 +27,7 @@ from twisted_gateway.config.schema import EngineKind
 from twisted_gateway.engines.exposition import MAX_PAGE_BYTES, Page
 from twisted_gateway.engines.kinds import read
 from twisted_gateway.engines.reading import Reading
+from twisted_gateway.upstream.errors import UpstreamError
 
 _PASSING_STATUSES: Final = (frozenset(range(500, 600)) - {501}) | {408, 425, 429}
 _LONGEST_MESSAGE: Final = 200
@@ -89,6 +90,8 @@ def words(failure: Failure) -> str:
     Twisted wraps the reasons of a failed request, some of them twice.
     """
     error = failure.value
+    if isinstance(error, UpstreamError):
+        return error.reason
     while reasons := getattr(error, "reasons", None):
         error = reasons[0].value
     if isinstance(error, ConnectionRefusedError):

@@ -327,6 +327,7 @@ def refusal(decision: Refused) -> Problem:
         "waiting": engine.waiting,
         "kv_usage": engine.kv_usage,
         "max_inflight": engine.max_inflight,
+        "in_engine": engine.in_engine,
         "sample_age_seconds": _rounded(engine.sample_age_seconds),
         "waited_seconds": _rounded(decision.waited_seconds),
     }

@@ -15,14 +15,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel, datetimeToString
 
+from twisted_gateway.core.errors import TITLES
+
 _EARLY_ANSWER_LINGER_SECONDS = 5.0
 _MAX_LINE_BYTES = 16384
-_PHRASES = {
-    408: b"Request Timeout",
-    413: b"Content Too Large",
-    431: b"Request Header Fields Too Large",
-    503: b"Service Unavailable",
-}
 
 
 class ChannelOwner(Protocol):
@@ -69,7 +65,7 @@ class GatewayChannel(HTTPChannel):
 
         Closing with unread input would send a reset, and the client might never see the answer.
         """
-        head = [b"HTTP/1.1 %d %s\r\n" % (code, _PHRASES.get(code, b"Error"))]
+        head = [b"HTTP/1.1 %d %s\r\n" % (code, TITLES[code].encode("ascii"))]
         head += [b"%s: %s\r\n" % pair for pair in headers]
         head.append(
             b"Date: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"

@@ -149,6 +149,7 @@ def _model_facts(group: Group, name: str, view: GateView | None, now: float) -> 
         "engine": model.engine.value,
         "aliases": list(model.aliases),
         "observed": model.observed,
+        "shares_its_engine_with": sorted(other for other in group.models if other != name),
         "gated": view is not None,
         "degraded": any(one.degraded for one in observations),
         "stale": any(one.stale for one in observations),

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 from twisted.web import server
 
-from twisted_gateway.core.errors import PROBLEM_TYPE, Problem
+from twisted_gateway.core.errors import PROBLEM_TYPE, TITLES, Problem
 from twisted_gateway.core.headers import Networks, is_websocket_handshake, pairs
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.web.channel import GatewayChannel
@@ -142,7 +142,7 @@ class GatewayRequest(server.Request):
                     426,
                     "This gateway does not speak WebSocket; send a plain HTTP/1.1 request.",
                     outcome=Outcome.BAD_REQUEST,
-                    headers={"Upgrade": "HTTP/1.1"},
+                    headers={"Upgrade": "HTTP/1.1", "Connection": "Upgrade"},
                 )
             )
         elif (preflight := cors.preflight(self.method, self.requestHeaders)) is not None:
@@ -194,7 +194,7 @@ class GatewayRequest(server.Request):
         """Write a whole answer and end the request with this outcome."""
         if self.gone:
             return
-        self.setResponseCode(code)
+        self.setResponseCode(code, TITLES.get(code, "OK").encode("ascii"))
         self.setHeader(b"Content-Type", content_type)
         self.setHeader(b"Content-Length", b"%d" % len(body))
         for name, value in headers:

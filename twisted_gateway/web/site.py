@@ -233,6 +233,9 @@ def routing_problem(refusal: object, request: GatewayRequest) -> Problem:
     path = request.path.decode("utf-8", "replace")
     if isinstance(refusal, MethodNotAllowed):
         allowed = sorted(refusal.valid_methods or ())
+        if path == "/v1/models":
+            # The route of everything below /v1 takes POST; the list of models does not.
+            allowed = ["GET", "HEAD"]
         return Problem(
             "method_not_allowed",
             405,
@@ -245,6 +248,7 @@ def routing_problem(refusal: object, request: GatewayRequest) -> Problem:
     return Problem(
         "not_found",
         404,
-        f"Nothing is served at {path}; models are at POST /v1/*, their list at GET /v1/models.",
+        f"Nothing is served at {path}: models are at POST /v1/*, their list at GET /v1/models, "
+        "what goes on at GET /status.",
         outcome=Outcome.BAD_REQUEST,
     )
