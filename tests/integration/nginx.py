@@ -11,7 +11,7 @@ from tests.integration.cache import Unavailable
 from tests.integration.processes import Process, free_port
 from tests.integration.wire import get
 
-IMPATIENT_SECONDS = 3
+IMPATIENT_SECONDS = 5
 
 # All but what is said here has nginx' own defaults: buffering is on, and answers are read for 60 s.
 _CONFIG = """\

@@ -85,7 +85,7 @@ class AdmissionTests(TestCase):
 
     def test_parked_stream_is_kept_alive(self) -> None:
         """A parked stream gets its head and comments, and then its events."""
-        running = self.fill(700)
+        running = self.fill(1500)
         parked = self.stream(20)
         parked.expect(lambda call: len(call.comments) >= 3, 10, "comments")
         self.assertGreaterEqual(parked.comments[0], KEEP_ALIVE_SECONDS - 0.05)
@@ -99,7 +99,7 @@ class AdmissionTests(TestCase):
 
     def test_short_park_is_silent(self) -> None:
         """Until `keepAliveSeconds` are over nothing is written, not even a head."""
-        self.fill(700)
+        self.fill(2000)
         parked = self.stream(4, model=PATIENT)
         pause(3 * KEEP_ALIVE_SECONDS)
         self.assertIsNone(parked.status, parked.describe())
@@ -107,7 +107,7 @@ class AdmissionTests(TestCase):
 
     def test_parked_client_leaves(self) -> None:
         """A parked client that leaves is gone within a second; the engine never hears of it."""
-        running = self.fill(700)
+        running = self.fill(1200)
         told = self.engine.gauges().prompt_tokens
         stream = openai_client(self.front).chat.completions.create(
             model=MODEL, messages=MESSAGES, max_tokens=20, stream=True
@@ -143,7 +143,7 @@ class AdmissionTests(TestCase):
 
     def test_prefer_no_wait(self) -> None:
         """`Prefer: wait=0` is refused at once, in a form that the OpenAI client prints."""
-        self.fill(700)
+        self.fill(2000)
         answer = post(f"{self.front}/v1/chat/completions", chat(4), headers={"Prefer": "wait=0"})
         self.assertEqual((answer.status, answer.json()["reason"]), (503, "park_timeout"))
         self.assertEqual(answer.headers["content-type"], "application/problem+json")

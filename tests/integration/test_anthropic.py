@@ -31,6 +31,13 @@ class AnthropicTests(TestCase):
         self.ended(ok=1)
         self.assertEqual(self.gateway.metric("llm_ttft_seconds_count", model=MODEL) - before, 1)
 
+    def test_count_tokens(self) -> None:
+        """Tokens are counted at once, however full the engine is."""
+        self.fill(2000)
+        answer = self.client.messages.count_tokens(model=MODEL, messages=MESSAGES)
+        self.assertGreater(answer.input_tokens, 0)
+        self.assertEqual(self.gateway.parked(), [])
+
     def test_unknown_model(self) -> None:
         """The client raises what the gateway refuses."""
         fault = self.assertRaises(

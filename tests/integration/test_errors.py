@@ -65,14 +65,26 @@ class TooLongTests(TestCase):
 
     def test_openai_behind_a_spent_200(self) -> None:
         """Behind a spent 200 the OpenAI client raises it, in the engine's words."""
-        self.fill(700)
+        self.fill(1200)
         fault = self.ask(stream=True)
+        self.assertNotIsInstance(fault, openai_errors().APIStatusError)
+        self.assertIn(WORDS, fault.message)
+
+    def test_responses_behind_a_spent_200(self) -> None:
+        """It does so for responses too."""
+        self.fill(1200)
+        client = openai_client(self.front)
+        fault = self.raised(
+            lambda: client.responses.create(
+                model=MODEL, input=TOO_LONG[0]["content"], max_output_tokens=8, stream=True
+            )
+        )
         self.assertNotIsInstance(fault, openai_errors().APIStatusError)
         self.assertIn(WORDS, fault.message)
 
     def test_anthropic_behind_a_spent_200(self) -> None:
         """So does the Anthropic client raise it."""
-        self.fill(700)
+        self.fill(1200)
         client = anthropic_client(self.front)
         try:
             with client.messages.stream(model=MODEL, messages=TOO_LONG, max_tokens=8) as stream:
@@ -84,7 +96,7 @@ class TooLongTests(TestCase):
 
     def test_frame_behind_a_spent_200(self) -> None:
         """The frame names the engine's status and the request, and nothing follows it."""
-        running = self.fill(500)
+        running = self.fill(1000)
         call = self.call(
             "/v1/chat/completions",
             {"model": MODEL, "messages": TOO_LONG, "stream": True},

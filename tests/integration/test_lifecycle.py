@@ -23,7 +23,7 @@ class LifecycleTests(TestCase):
     def test_stop(self) -> None:
         """SIGTERM: running and kept-alive requests are served, silent ones refused; exit 0."""
         own = self.own
-        running = self.fill(1000, own.url)
+        running = self.fill(1500, own.url)
         kept = self.stream(50, own.url)
         kept.expect(lambda call: call.comments, 10, "a comment")
         silent = self.stream(50, own.url, model=PATIENT)
