@@ -36,6 +36,10 @@ from twisted_gateway.web.site import Bounds, Connections, GatewaySite, Root
 ACCEPT_GRACE_SECONDS = 2.0
 """How long listeners still accept after a drain began, so that whoever routes to us can notice."""
 
+BACKLOG = 4096
+"""Connections that wait to be accepted (the kernel caps it); Twisted's 50 lets bursts wait for a
+second, for their SYN to be sent again."""
+
 ADMIN_CONNECTIONS = 1000
 """How many connections the listeners of `adminListen` take."""
 
@@ -116,7 +120,7 @@ class Gateway(MultiService):
         admin = [(place, self.admin_site) for place in self._config.admin_listen]
         for place, site in [*public, *admin]:
             # Its services say at once when a port is taken: no gateway runs without one of its own.
-            listener = strports.service(place, site, reactor=self._reactor)
+            listener = strports.service(_with_backlog(place), site, reactor=self._reactor)
             listener.setServiceParent(self)
             if site is self.site:
                 self._listeners.append(listener)
@@ -214,6 +218,7 @@ class Gateway(MultiService):
         # Those of adminListen go on: probes and scrapes follow a drain to its end.
         for listener in self._listeners:
             listener.stopService()
+        self.site.close_connections()
 
     # Requests
 
@@ -301,6 +306,13 @@ class Watcher(Service):
             # Between two versions of the file there may be none.
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _with_backlog(place: str) -> str:
+    """A TCP endpoint with room for a burst of agents, where it does not say itself."""
+    if place.partition(":")[0] in ("tcp", "tcp6", "ssl") and ":backlog=" not in place:
+        return f"{place}:backlog={BACKLOG}"
+    return place
 
 
 def _deferred(result: Any) -> Deferred[Any]:

@@ -124,7 +124,7 @@ class _Process(MultiService):
         """
         try:
             super().startService()
-        except CannotListenError as fault:
+        except (CannotListenError, OSError) as fault:
             _complain(f"cannot listen: {fault}")
             raise SystemExit(1) from None
         self._reactor.callWhenRunning(self._take_signals)

@@ -94,3 +94,22 @@ class PreferWait(TestCase):
         waited = prefer_wait([text])
         self.assertTrue(waited is None or 0 <= waited <= 2**31)
         self.assertEqual(prefer_wait([f"wait={seconds}, {text}"]), min(seconds, 2**31))
+
+
+class HostileHeaders(TestCase):
+    """A quadratic pattern would take hours over these."""
+
+    def test_blanks_without_end(self) -> None:
+        """Each of them is read in one go, for what it says."""
+        blanks = " " * 200_000
+        for value, seconds in (
+            (f"wait={blanks}x", None),
+            (f"wait{blanks}={blanks}", None),
+            (f"{blanks}wait{blanks}={blanks}5{blanks};{blanks}", 5),
+            (blanks, None),
+            ('"' + "\\" * 200_000, None),
+            ("," * 200_000, None),
+            ('a="' * 100_000 + "wait=3", None),
+            ("wait=" + "1" * 200_000, 2**31),
+        ):
+            self.assertEqual(prefer_wait([value]), seconds, value[:20])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
-from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.web.client import Agent, HTTPConnectionPool, ResponseFailed, ResponseNeverReceived
 from twisted.web.iweb import IAgentEndpointFactory
@@ -19,7 +19,6 @@ from twisted_gateway.engines.scrape import (
     MAX_MODELS_BYTES,
     Scraper,
     read_model_len,
-    scraping_agent,
 )
 
 
@@ -231,31 +230,3 @@ class ModelLengthTests(ScraperTestCase):
             fixture("vllm_idle.prom"),
         ]:
             self.assertIsNone(read_model_len(text, ["a"]), text[:40])
-
-
-class AgentTests(TestCase):
-    def setUp(self) -> None:
-        super().setUp()
-        self.reactor = MemoryReactorClock()
-        agent = scraping_agent(self.reactor, 2.5)
-        self.page = Scraper(agent, "http://127.0.0.1:8000", names=[]).page()
-
-    def test_it_connects_within_its_bound(self) -> None:
-        """The connect timeout is the one given."""
-        host, port, _, timeout, _ = self.reactor.tcpClients[0]
-        self.assertEqual((host, port, timeout), ("127.0.0.1", 8000, 2.5))
-        self.page.cancel()
-        self.failureResultOf(self.page)
-
-    def test_an_idle_connection_is_closed_before_the_engine_does(self) -> None:
-        """uvicorn closes after 5 s; a connection that is kept for the next poll goes at 4 s."""
-        protocol = self.reactor.tcpClients[0][2].buildProtocol(None)
-        assert protocol is not None
-        wire = Wire()
-        protocol.makeConnection(wire)
-        protocol.dataReceived(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n")
-        self.assertEqual(self.successResultOf(self.page).body, b"a 1\n")
-        self.reactor.advance(3.9)
-        self.assertFalse(wire.disconnecting)
-        self.reactor.advance(0.1)
-        self.assertTrue(wire.disconnecting)

@@ -23,33 +23,28 @@ class NginxTests(TestCase):
             raise unavailable(fault) from None
         super().setUp()
 
-    def parked(self, location: str) -> Call:
-        """A stream through that location that parks for a while, and its end."""
-        running = self.fill(700)
-        call = self.stream(TOKENS, f"{self.nginx.url}{location}")
-        for other in running:
-            other.finish(120)
-        return call.finish(120)
-
-    def assertFlows(self, call: Call) -> None:
-        self.assertTrue(call.whole, call.describe())
-        self.assertLess(call.comments[0], call.contents[0] - 0.5, "comments are held back")
-        self.assertGreater(len(set(call.contents)), TOKENS / 4, "tokens are held back")
-
-    def test_http_1_1(self) -> None:
-        """With HTTP/1.1 to the gateway comments and tokens arrive one by one."""
-        self.assertFlows(self.parked(""))
-
-    def test_http_1_0(self) -> None:
-        """So they do with HTTP/1.0, nginx' default."""
-        self.assertFlows(self.parked("/old"))
-
-    def test_without_the_header(self) -> None:
-        """Without X-Accel-Buffering nginx holds the stream back: the header is what cures it."""
-        call = self.parked("/deaf")
-        self.assertTrue(call.whole, call.describe())
-        self.assertGreater(call.comments[0], call.contents[0] - 0.1)
-        self.assertLess(len(set(call.contents)), TOKENS / 4)
+    def test_buffering(self) -> None:
+        """Over HTTP/1.1 and 1.0 a stream comes as from the gateway itself, thanks to its header."""
+        self.fill(1500, self.gateway.url)
+        # All at once, so that each meets the same engine on the same machine.
+        direct, new, old, deaf = (
+            self.stream(TOKENS, base)
+            for base in (
+                self.gateway.url,
+                self.nginx.url,
+                f"{self.nginx.url}/old",
+                f"{self.nginx.url}/deaf",
+            )
+        )
+        for call in (direct, new, old, deaf):
+            self.assertTrue(call.finish(120).whole, call.describe())
+            self.assertTrue(call.comments, "it has not parked for long enough")
+        for call in (direct, new, old):
+            self.assertGreater(call.contents[0] - call.comments[0], 1.0)
+            self.assertGreater(_reads(call), _reads(direct) / 3)
+        # Nothing before its first content, and then whole buffers.
+        self.assertGreater(deaf.comments[0], deaf.contents[0] - 0.1)
+        self.assertLess(_reads(deaf), min(_reads(new), _reads(old)))
 
     def test_gzip(self) -> None:
         """`gzip on` for event streams holds nothing back either."""
@@ -77,3 +72,8 @@ class NginxTests(TestCase):
         for other in running:
             self.assertTrue(other.finish(60).whole, other.describe())
         self.ended(ok=5)
+
+
+def _reads(call: Call) -> int:
+    """In how many pieces the content came."""
+    return len(set(call.contents))

@@ -149,6 +149,18 @@ class Leaving(TestCase):
                 stack.metric("gateway_requests_total", model="reasoning", outcome=outcome)
             )
 
+    def test_after_the_last_event(self) -> None:
+        """One that leaves at [DONE], or at an error, has had the whole stream: no disconnect."""
+        done, failed = b"data: [DONE]\n\n", b'data: {"error": {"message": "dead"}}\n\n'
+        for events, outcome in (((done,), "ok"), ((failed,), "upstream_error")):
+            stack = Stack(self)
+            client = stack.client().chat(stream=True)
+            stack.engine().last.stream(ROLE, token("a"), *events)
+            client.leave()
+            stack.advance(1)
+            self.assertEqual(stack.outcomes, [outcome])
+            self.assertEqual(stack.facts()["own"], 0)
+
     def test_the_place_of_one_that_left_goes_to_the_next(self) -> None:
         """At once, not at the next poll."""
         stack = Stack(self)

@@ -598,3 +598,92 @@ class Measuring(TestCase):
             stack.metric("gateway_requests_total", model="reasoning", outcome="client_disconnect"),
             6,
         )
+
+
+class Hardening(TestCase):
+    """What hostile clients and engines have shown."""
+
+    def test_a_length_of_thousands_of_digits(self) -> None:
+        """It is too large, like any other; nothing is logged as a fault."""
+        client = (
+            Stack(self)
+            .client()
+            .send(b"POST /v1/x HTTP/1.1\r\nHost: g\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n")
+        )
+        self.assertEqual((client.status, client.json["max_body_bytes"]), (413, 1048576))
+
+    def test_a_body_that_twisted_refuses(self) -> None:
+        """Its 400 is the client's fault, not a client that left."""
+        stack = Stack(self)
+        client = stack.client().send(
+            b"POST /v1/x HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"
+        )
+        self.assertEqual(client.status, 400)
+        stack.advance(1)
+        self.assertEqual(stack.entries[-1].outcome.value, "bad_request")
+
+    def test_one_host(self) -> None:
+        """RFC 9112: exactly one in HTTP/1.1."""
+        stack = Stack(self)
+        for lines, status in ((b"", 400), (b"Host: a\r\n", 200), (b"Host: a\r\nHost: b\r\n", 400)):
+            client = stack.client().send(b"GET /health HTTP/1.1\r\n" + lines + b"\r\n")
+            self.assertEqual(client.status, status, lines)
+        self.assertEqual(stack.client().send(b"GET /health HTTP/1.0\r\n\r\n").status, 200)
+
+    def test_a_stream_that_breaks_off_behind_its_end(self) -> None:
+        """After [DONE] there is nothing to tell: it ends cleanly."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        stack.engine().last.stream(ROLE, token("a"), DONE).die()
+        self.assertEqual(client.body, ROLE + token("a") + DONE)
+        self.assertTrue(client.whole)
+        self.assertEqual(stack.outcomes, ["ok"])
+
+    def test_a_refusal_that_is_not_whole(self) -> None:
+        """It does not go on as if it were: too long, or broken off."""
+        for length in (200_000, 100):
+            stack = Stack(self)
+            client = stack.client().chat(headers={"Prefer": "wait=0"})
+            asked = stack.engine().last.send(
+                b'HTTP/1.1 503 Busy\r\ncontent-length: %d\r\n\r\n{"error": "busy"}' % length
+            )
+            asked.send(b" " * 70_000 if length > 100 else b"")
+            asked.die()
+            self.assertEqual(client.status, 503)
+            self.assertEqual(client.json["type"], "urn:twisted-gateway:problem:upstream_refused")
+            self.assertEqual(stack.outcomes, ["upstream_status"])
+
+    def test_an_answer_that_has_no_body(self) -> None:
+        """204 leaves without a length."""
+        stack = Stack(self)
+        client = stack.client().chat()
+        stack.engine().last.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+        self.assertEqual(client.status, 204)
+        self.assertNotIn("content-length", client.headers)
+
+    def test_names_with_underscores(self) -> None:
+        """What a CGI-like server takes for a hyphen is judged as one."""
+        stack = Stack(self)
+        stack.client().chat(
+            headers={"X_Forwarded_For": "6.6.6.6", "Content_Length": "1", "a_b": "c"}
+        )
+        headers = stack.engine().last.headers
+        self.assertNotIn("x_forwarded_for", headers)
+        self.assertNotIn("content_length", headers)
+        self.assertEqual(headers["a_b"], "c")
+
+    def test_connections_end_with_a_drain(self) -> None:
+        """Idle ones once listening has stopped, others with their answer."""
+        stack = Stack(self)
+        idle = stack.client().get("/health")
+        busy = stack.client().chat()
+        drained = stack.gateway.drain()
+        stack.advance(3)
+        self.assertTrue(idle.wire.closed)
+        self.assertFalse(busy.wire.closed)
+        stack.engine().last.answer(200, b"{}")
+        stack.advance(1)
+        self.assertEqual(busy.status, 200)
+        self.assertTrue(busy.wire.closed)
+        stack.advance(3)
+        self.assertTrue(drained.called)

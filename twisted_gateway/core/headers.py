@@ -60,6 +60,7 @@ _NOT_FOR_ENGINES = frozenset(
         b"expect",
         b"host",
         b"prefer",
+        b"proxy",
         b"x-priority",
         b"x-request-id",
         b"x-resource",
@@ -122,10 +123,11 @@ def request_headers(
         drop |= {b"accept-encoding"}
     if body_decoded:
         drop |= {b"content-encoding"}
+    # Servers in the manner of CGI take `_` for `-`, and `Proxy` for a setting of their own.
     out = [
         (name, value)
         for name, value in known
-        if (key := name.lower()) not in drop and not _FORWARDING.fullmatch(key)
+        if (key := name.lower().replace(b"_", b"-")) not in drop and not _FORWARDING.fullmatch(key)
     ]
     out += _forwarding(known, peer, scheme, trusted)
     out.append((b"X-Request-ID", request_id.encode()))

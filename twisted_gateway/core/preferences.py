@@ -16,10 +16,11 @@ _PRIORITIES = {known.name.lower(): known for known in Priority}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 # RFC 7240, section 2, read leniently. A quoted string that does not end takes the rest with it.
-_QUOTED = r'"(?:[^"\\]|\\.?)*(?:"|\Z)'
-_PREFERENCE = re.compile(rf'(?:[^",]|{_QUOTED})+', re.DOTALL)
-_WAIT = re.compile(r'\s*wait\s*(?:=\s*("?)([0-9]*)\1)?\s*(;.*)?', re.IGNORECASE | re.DOTALL)
-_WAIT_NAME = re.compile(r"\s*wait\s*(?:[=;]|$)", re.IGNORECASE)
+_QUOTED = r'"(?:[^"\\]++|\\.?)*+(?:"|\Z)'
+# Possessive throughout: a client may send any number of blanks, and none is looked at twice.
+_PREFERENCE = re.compile(rf'(?:[^",]++|{_QUOTED})++', re.DOTALL)
+_WAIT = re.compile(r'\s*+wait\s*+(?:=\s*+("?)([0-9]*+)\1)?\s*+(;.*)?', re.IGNORECASE | re.DOTALL)
+_WAIT_NAME = re.compile(r"\s*+wait\s*+(?:[=;]|$)", re.IGNORECASE)
 _MAX_DELTA_SECONDS = 2**31
 
 

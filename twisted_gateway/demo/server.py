@@ -127,7 +127,6 @@ class EngineSite(Site):
             requestFactory=EngineRequest,
             timeout=KEEP_ALIVE_SECONDS,
             reactor=clock,
-            parsePOSTFormSubmission=False,
         )
         self.host = host
         self.channels: set[_Channel] = set()

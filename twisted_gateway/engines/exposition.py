@@ -24,6 +24,9 @@ MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 MAX_LINES: Final = 50_000
 """A page of more lines is not parsed: it would block the reactor (16 ranks of vLLM have 7,000)."""
 
+MAX_LINE_BYTES: Final = 65_536
+"""A longer line of a series wanted cannot be read: it would cost the reactor seconds."""
+
 MAX_SERIES: Final = 4_096
 """More wanted series than this are no engine's page."""
 
@@ -62,11 +65,12 @@ class Series:
 _LABEL = rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*(?:,|(?=\}))'
 _ONE_LABEL = re.compile(_LABEL)
 _ALL_LABELS = re.compile(rb"\{(?:" + _LABEL + rb")*[ \t]*\}")
-_NUMBER = rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+# Possessive throughout: nothing is looked at twice, whatever an engine sends.
+_NUMBER = rb"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+"
 _TAIL = re.compile(
-    rb"[ \t]*(" + _NUMBER + rb"|[+-]?(?i:inf(?:inity)?|nan))"  # the value
-    rb"(?:[ \t]+" + _NUMBER + rb")?"  # a timestamp
-    rb"(?:[ \t]+#[ \t].*)?"  # an exemplar
+    rb"[ \t]*+(" + _NUMBER + rb"|[+-]?+(?i:inf(?:inity)?+|nan))"  # the value
+    rb"(?:[ \t]++" + _NUMBER + rb")?+"  # a timestamp
+    rb"(?:[ \t]++#[ \t].*)?+"  # an exemplar
 )
 _ESCAPE = re.compile(rb'\\([\\n"])')
 _ESCAPES = {b"\\": b"\\", b"n": b"\n", b'"': b'"'}
@@ -110,6 +114,8 @@ def _lines(wanted: frozenset[str]) -> re.Pattern[bytes]:
 
 def _series(name: str, rest: bytes) -> Series:
     """Read what follows the name: labels, value, and what may follow a value."""
+    if len(rest) > MAX_LINE_BYTES:
+        return Series(name, {}, nan, garbled=True)
     body = rest.strip()
     labels: dict[str, str] | None = {}
     end = 0

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from msgspec import DecodeError, Struct, json
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone
+from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import UNKNOWN_LENGTH, IAgent, IResponse
@@ -25,24 +24,7 @@ from twisted_gateway.engines.exposition import MAX_PAGE_BYTES, Page
 MAX_MODELS_BYTES: Final = 1024 * 1024
 """A longer answer of `/v1/models` is not read."""
 
-_IDLE_SECONDS: Final = 4
-"""uvicorn closes idle connections after 5 s: the pool lets go before."""
-
 _LONGEST_SEQUENCE: Final = 1 << 40
-
-
-def scraping_agent(reactor: IReactorTime, connect_seconds: float) -> IAgent:
-    """Make an agent with a pool of its own that keeps one idle connection to a host.
-
-    Args:
-        reactor: the reactor, with timers and connections.
-        connect_seconds: how long connecting may take.
-    """
-    pool = HTTPConnectionPool(reactor)
-    pool.maxPersistentPerHost = 1
-    pool.cachedConnectionTimeout = _IDLE_SECONDS
-    agent: IAgent = Agent(reactor, connectTimeout=connect_seconds, pool=pool)
-    return agent
 
 
 class Scraper:

@@ -19,13 +19,30 @@ from twisted_gateway.core.errors import TITLES
 
 _EARLY_ANSWER_LINGER_SECONDS = 5.0
 _MAX_LINE_BYTES = 16384
+_MOST_DIGITS = 20
 
 
 class ChannelOwner(Protocol):
-    """What a channel needs of its site."""
+    """What a channel needs of its site.
 
-    def connection_closed(self) -> None:
+    Attributes:
+        closing: whether connections are to end with the answers that are under way.
+    """
+
+    closing: bool
+
+    def connection_opened(self, channel: GatewayChannel) -> None:
+        """A connection has come about."""
+
+    def connection_closed(self, channel: GatewayChannel) -> None:
         """A connection has ended."""
+
+
+class Refusable(Protocol):
+    """What a channel needs of a request that it refuses itself."""
+
+    def refused_by_channel(self) -> None:
+        """The HTTP layer has answered 400."""
 
 
 class GatewayChannel(HTTPChannel):
@@ -35,6 +52,11 @@ class GatewayChannel(HTTPChannel):
     MAX_LENGTH = _MAX_LINE_BYTES
     site: ChannelOwner
     _linger: IDelayedCall | None = None
+
+    def connectionMade(self) -> None:
+        """A client has connected."""
+        self.site.connection_opened(self)
+        super().connectionMade()
 
     def dataReceived(self, data: bytes) -> None:
         """Feed the parser; the idle timer bounds a whole head, not the pause between its bytes."""
@@ -53,6 +75,40 @@ class GatewayChannel(HTTPChannel):
             # From here on twisted.web would read no more, and so never notice the client leave.
             self._log.info("cut a client that sent on behind an unanswered request")
             self.abortConnection()
+
+    def headerReceived(self, line: bytes) -> bool:
+        """One header field: a length that no integer type holds is merely far too large."""
+        name, _, value = line.partition(b":")
+        value = value.strip(b" \t")
+        if name.lower() == b"content-length" and value.isdigit() and len(value) > _MOST_DIGITS:
+            # Python refuses to read thousands of digits, which would end in a traceback.
+            line = b"Content-Length: " + b"9" * _MOST_DIGITS
+        return bool(super().headerReceived(line))
+
+    def checkPersistence(self, request: Any, version: bytes) -> bool:
+        """Whether the connection is kept after this request."""
+        if self.site.closing:
+            request.responseHeaders.setRawHeaders(b"Connection", [b"close"])
+            return False
+        return bool(super().checkPersistence(request, version))
+
+    def requestDone(self, request: Any) -> None:
+        """A request has been answered: once the site closes, the connection goes with it."""
+        if self.site.closing:
+            self.persistent = False
+        super().requestDone(request)
+
+    def close_if_idle(self) -> None:
+        """Close, unless a request is under way."""
+        if not self.requests:
+            self.loseConnection()
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        """Twisted's own 400, before there is a request that could be answered."""
+        super()._respondToBadRequestAndDisconnect()
+        for request in self.requests:
+            refused: Refusable = request
+            refused.refused_by_channel()
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """A request or header line that is too long: 431, as RFC 6585 has it."""
@@ -88,5 +144,5 @@ class GatewayChannel(HTTPChannel):
         """The client has gone."""
         if self._linger is not None and self._linger.active():
             self._linger.cancel()
-        self.site.connection_closed()
+        self.site.connection_closed(self)
         super().connectionLost(reason)

@@ -228,7 +228,7 @@ def draining() -> Problem:
         "This gateway is shutting down; try again and another one will answer.",
         outcome=Outcome.REJECTED,
         members={"reason": "draining", "retry_after": 1},
-        headers={"Retry-After": "1", "Connection": "close"},
+        headers={"Retry-After": "1"},
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from treq.client import HTTPClient
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
@@ -81,6 +81,7 @@ class KeptAnswer:
 
     response: UpstreamResponse
     body: bytes
+    whole: bool
 
 
 class Proxy:
@@ -166,7 +167,7 @@ class Proxy:
             if not self._refuses(answer):
                 return answer
             self._exchange.trace.event("refused_by_engine", status=answer.code)
-            kept = KeptAnswer(answer, await read_body(answer, MAX_ERROR_BODY_BYTES))
+            kept = KeptAnswer(answer, *await read_body(answer, MAX_ERROR_BODY_BYTES))
             self._patience.stop()
             if not await place.again(connected=True):
                 return kept
@@ -233,6 +234,15 @@ class Proxy:
     def _pass_kept(self, kept: KeptAnswer) -> Outcome:
         if self._reply.spent:
             return self._frame_body(kept.response, kept.body)
+        if not kept.whole:
+            raise Problem(
+                "upstream_refused",
+                503,
+                f"The engine of {self._call.model.name} refused the request, in an answer that "
+                f"is no longer whole: {upstream_message(kept.body).message or 'no message'}",
+                outcome=Outcome.UPSTREAM_STATUS,
+                members={"upstream_status": kept.response.code},
+            )
         self._begin(kept.response, len(kept.body))
         self._reply.write(kept.body)
         self._reply.finish()
@@ -256,8 +266,14 @@ class Proxy:
         self._meter.begin(self._patience.begun, place.content)
         relay = StreamRelay(self._reply, self._patience.heard, splitter, self._meter.event)
         answer.deliverBody(relay)
-        end = await relay.done
-        if end is End.BROKEN or (end is End.CLOSED and not self._meter.terminal):
+        try:
+            end = await relay.done
+        except CancelledError:
+            outcome = self._already_over()
+            if outcome is None:
+                raise
+            return outcome
+        if end is not End.WHOLE and not self._meter.terminal:
             self._reply.fail(
                 Problem(
                     "upstream_incomplete",
@@ -269,14 +285,26 @@ class Proxy:
             )
             return Outcome.UPSTREAM_INCOMPLETE
         rest = splitter.finish()
-        if rest:
+        # Behind the last event of a stream that broke off there is nothing to be had.
+        if rest and end is End.WHOLE:
             self._reply.write(rest)
         self._reply.finish()
         return Outcome.UPSTREAM_ERROR if self._meter.error is not None else Outcome.OK
 
+    def _already_over(self) -> Outcome | None:
+        """How a stream ended whose client left after its last event, before the engine's own end.
+
+        OpenAI's clients leave as soon as they have read `[DONE]`, or an error.
+        """
+        if self._exchange.interruption().outcome is not Outcome.CLIENT_DISCONNECT:
+            return None
+        if self._meter.error is not None:
+            return Outcome.UPSTREAM_ERROR
+        return Outcome.OK if self._meter.terminal else None
+
     def _begin(self, answer: UpstreamResponse, length: int | None) -> None:
         headers = self._headers(answer)
-        if length is not None:
+        if length is not None and answer.code not in (204, 304):
             headers.append((b"Content-Length", b"%d" % length))
         self._reply.begin(answer.code, answer.phrase, headers)
 
@@ -290,7 +318,8 @@ class Proxy:
 
     async def _frame(self, answer: UpstreamResponse) -> Outcome:
         """The 200 is spent, and this is no event stream: its one event is an error."""
-        return self._frame_body(answer, await read_body(answer, MAX_ERROR_BODY_BYTES))
+        body, _ = await read_body(answer, MAX_ERROR_BODY_BYTES)
+        return self._frame_body(answer, body)
 
     def _frame_body(self, answer: UpstreamResponse, body: bytes) -> Outcome:
         failed = answer.code >= 400
@@ -317,33 +346,32 @@ class _Gatherer(TwistedProtocol):
         self._limit_bytes = limit_bytes
         self._pieces: list[bytes] = []
         self._size = 0
-        self.done: Deferred[bytes] = Deferred(self._abort)
+        self.done: Deferred[tuple[bytes, bool]] = Deferred(self._abort)
 
     def dataReceived(self, data: bytes) -> None:
         self._pieces.append(data)
         self._size += len(data)
         if self._size > self._limit_bytes:
             self._abort(self.done)
-            self._finish()
+            self._finish(whole=False)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if not reason.check(ResponseDone, PotentialDataLoss):
-            self._log.debug("an engine's refusal broke off: {reason}", reason=reason.value)
-        self._finish()
+        self._finish(whole=bool(reason.check(ResponseDone, PotentialDataLoss)))
 
-    _log = Logger()
-
-    def _finish(self) -> None:
+    def _finish(self, *, whole: bool) -> None:
         if not self.done.called:
-            self.done.callback(b"".join(self._pieces)[: self._limit_bytes])
+            self.done.callback((b"".join(self._pieces)[: self._limit_bytes], whole))
 
-    def _abort(self, _: Deferred[bytes]) -> None:
+    def _abort(self, _: object) -> None:
         transport: Any = self.transport
         transport.abortConnection()
 
 
-async def read_body(answer: UpstreamResponse, limit_bytes: int) -> bytes:
-    """The body of a small answer, cut at the limit; cancelling aborts its connection."""
+async def read_body(answer: UpstreamResponse, limit_bytes: int) -> tuple[bytes, bool]:
+    """The body of a small answer, and whether that is all of it.
+
+    What is beyond the limit is cut off, with the connection. Cancelling aborts the connection.
+    """
     gatherer = _Gatherer(limit_bytes)
     answer.deliverBody(gatherer)
     return await gatherer.done

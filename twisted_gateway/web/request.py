@@ -6,7 +6,10 @@ timer alone guard a slow one.
 
 from __future__ import annotations
 
+import fcntl
 import re
+import sys
+import termios
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any, Protocol, cast
@@ -126,15 +129,9 @@ class GatewayRequest(server.Request):
         for name, value in cors.headers(self.requestHeaders):
             self.setHeader(name, value)
         if not (_TOKEN.fullmatch(self.method) and _is_plain(self.path)):
-            self.answer_problem(
-                Problem(
-                    "malformed_target",
-                    400,
-                    "The method must be a token and the path UTF-8, percent-encoded, without "
-                    "segments that are . or ..",
-                    outcome=Outcome.BAD_REQUEST,
-                )
-            )
+            self.answer_problem(_malformed_target())
+        elif not self._names_one_host():
+            self.answer_problem(_one_host())
         elif is_websocket_handshake(pairs(self.requestHeaders.getAllRawHeaders())):
             self.answer_problem(
                 Problem(
@@ -242,12 +239,16 @@ class GatewayRequest(server.Request):
             self._own_channel().abortConnection()
 
     def waiting_bytes(self) -> int | None:
-        """Bytes that wait for the client in our own buffer; None where the transport hides it."""
+        """Bytes that wait for the client, ours and the kernel's; None where nobody tells.
+
+        Both count, for the kernel takes ours in large steps, however steadily the client reads.
+        """
         transport: Any = self.transport
         try:
-            return len(transport.dataBuffer) - int(transport.offset)
+            ours = len(transport.dataBuffer) - int(transport.offset)
         except AttributeError:
             return None
+        return ours + _unsent_bytes(transport)
 
     def getRequestHostname(self) -> bytes:
         """A constant: nothing here is routed by host, and a client's Host may be anything."""
@@ -282,6 +283,12 @@ class GatewayRequest(server.Request):
             self.answer_problem(problem)
         return reason
 
+    def refused_by_channel(self) -> None:
+        """Twisted has answered 400 by itself: that is how the request ends."""
+        exchange = getattr(self, "exchange", None)
+        if exchange is not None:
+            exchange.end(Outcome.BAD_REQUEST, 400)
+
     def refuse_early(self, problem: Problem) -> None:
         """Answer before the whole request has come, then let the rest of it run to nowhere."""
         self._refused = True
@@ -303,6 +310,11 @@ class GatewayRequest(server.Request):
         )
         self.exchange.end(problem.outcome)
 
+    def _names_one_host(self) -> bool:
+        # RFC 9112, section 3.2.
+        hosts = self.requestHeaders.getRawHeaders(b"Host", [])
+        return len(hosts) == 1 or (not hosts and self.clientproto != b"HTTP/1.1")
+
     def _own_channel(self) -> GatewayChannel:
         channel: Any = self.channel
         return cast(GatewayChannel, channel)
@@ -322,6 +334,36 @@ class GatewayRequest(server.Request):
         timer, self._body_timer = self._body_timer, None
         if timer is not None:
             timer.cancel()
+
+
+def _unsent_bytes(transport: Any) -> int:
+    """What the kernel holds that the client has not acknowledged (Linux: SIOCOUTQ)."""
+    try:
+        count = bytearray(4)
+        fcntl.ioctl(transport.getHandle().fileno(), termios.TIOCOUTQ, count)
+    except (AttributeError, OSError):
+        # No socket, or a system without it: our own buffer has to do.
+        return 0
+    return int.from_bytes(count, sys.byteorder)
+
+
+def _malformed_target() -> Problem:
+    return Problem(
+        "malformed_target",
+        400,
+        "The method must be a token and the path UTF-8, percent-encoded, without segments that "
+        "are . or ..",
+        outcome=Outcome.BAD_REQUEST,
+    )
+
+
+def _one_host() -> Problem:
+    return Problem(
+        "malformed_host",
+        400,
+        "A request in HTTP/1.1 names its host in exactly one Host field.",
+        outcome=Outcome.BAD_REQUEST,
+    )
 
 
 def _is_plain(path: bytes) -> bool:

@@ -107,6 +107,8 @@ class GatewaySite(Site):
         self.held = held
         self._connections = connections
         self.open_exchange = open_exchange
+        self.closing = False
+        self._channels: set[GatewayChannel] = set()
 
     def startFactory(self) -> None:
         """No access-log file and no clock for one: the gateway logs by itself."""
@@ -121,12 +123,23 @@ class GatewaySite(Site):
         """A channel, or, past the bound, a protocol that says so and closes."""
         if self._connections.now >= self._connections.limit:
             return _TooManyConnections(self._connections.limit)
-        self._connections.now += 1
         return super().buildProtocol(addr)
 
-    def connection_closed(self) -> None:
-        """A channel that `buildProtocol` made has ended."""
+    def connection_opened(self, channel: GatewayChannel) -> None:
+        """A client has connected."""
+        self._connections.now += 1
+        self._channels.add(channel)
+
+    def connection_closed(self, channel: GatewayChannel) -> None:
+        """A channel has ended."""
         self._connections.now -= 1
+        self._channels.discard(channel)
+
+    def close_connections(self) -> None:
+        """Close those that are idle, and each other one with the answer that is under way."""
+        self.closing = True
+        for channel in list(self._channels):
+            channel.close_if_idle()
 
     @property
     def cors(self) -> Cors:
