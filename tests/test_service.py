@@ -176,6 +176,91 @@ class Reloading(TestCase):
         self.assertEqual(stack.metric("llm_tokens_total", model="thinking"), 0)
 
 
+class ReloadingUnderLoad(TestCase):
+    """Whatever is reloaded, no more than S are in an engine when all callers are ours."""
+
+    SMALL = CONFIG.replace("4}", "2}")
+
+    def _in(self, stack: Stack, host: str = "10.0.0.1") -> int:
+        return len([one for one in stack.engine(host).asked if not one.gone and one.body])
+
+    def _end_one(self, stack: Stack, host: str = "10.0.0.1") -> None:
+        asked = next(one for one in stack.engine(host).asked if not one.gone and one.body)
+        stack.engine(host).asked.remove(asked)
+        asked.stream(DONE).end()
+
+    def _reload(self, stack: Stack, text: str) -> None:
+        stack.text = text
+        self.assertTrue(stack.gateway.reload())
+        stack.settle()
+
+    def test_away_and_back(self) -> None:
+        """The gate that was retired is taken back, with its queue and its ledger."""
+        stack = Stack(self, self.SMALL)
+        clients = []
+        for _ in range(3):
+            clients += [stack.client().chat(stream=True) for _ in range(3)]
+            self._reload(stack, self.SMALL.replace("10.0.0.1", "10.0.0.2"))
+            clients += [stack.client().chat(stream=True) for _ in range(3)]
+            self._reload(stack, self.SMALL)
+            self.assertEqual((self._in(stack), self._in(stack, "10.0.0.2")), (2, 2))
+        self.assertEqual(stack.metric("admission_parked_requests", model="reasoning"), 14)
+        self.assertEqual(stack.metric("admission_in_flight", model="reasoning"), 4)
+        for _ in range(9):
+            self._end_one(stack)
+            self._end_one(stack, "10.0.0.2")
+        self.assertTrue(all(client.whole for client in clients))
+        self.assertEqual(stack.gateway.fleet.retired(), [])
+        polls = stack.engine("10.0.0.2").polls
+        stack.advance(10)
+        self.assertEqual(stack.engine("10.0.0.2").polls, polls)
+
+    def test_another_kind(self) -> None:
+        """A new gate in front of the same engine knows what the old one has sent there."""
+        stack = Stack(self, self.SMALL)
+        old = [stack.client().chat(stream=True) for _ in range(4)]
+        page = b"llamacpp:requests_processing 0\nllamacpp:requests_deferred 0\n"
+        stack.engine().gauges = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (
+            len(page),
+            page,
+        )
+        self._reload(stack, self.SMALL.replace("vllm", "llamacpp"))
+        new = [stack.client().chat(stream=True) for _ in range(4)]
+        for _ in range(6):
+            self.assertEqual(self._in(stack), 2)
+            self._end_one(stack)
+            stack.advance(2.5)
+        self._end_one(stack)
+        self._end_one(stack)
+        self.assertTrue(all(client.whole for client in [*old, *new]))
+        self.assertEqual(stack.gateway.fleet.retired(), [])
+
+    def test_another_engine_beside_it(self) -> None:
+        """What is in the one counts for the gate of both; the retired queue is served."""
+        stack = Stack(self, self.SMALL)
+        old = [stack.client().chat(stream=True) for _ in range(3)]
+        self._reload(
+            stack,
+            self.SMALL.replace(
+                "upstream: http://10.0.0.1:8000",
+                "upstreams: ['http://10.0.0.1:8000', 'http://10.0.0.2:8000']",
+            ),
+        )
+        new = [stack.client().chat(stream=True) for _ in range(4)]
+        self.assertEqual((self._in(stack), self._in(stack, "10.0.0.2")), (2, 2))
+        for host in ("10.0.0.1", "10.0.0.2") * 3:
+            if self._in(stack, host):
+                self._end_one(stack, host)
+            stack.advance(2.5)
+            self.assertLessEqual(self._in(stack), 2)
+        while not all(client.whole for client in [*old, *new]):
+            for host in ("10.0.0.1", "10.0.0.2"):
+                if self._in(stack, host):
+                    self._end_one(stack, host)
+            stack.advance(2.5)
+        self.assertEqual(stack.gateway.fleet.retired(), [])
+
+
 class Watching(TestCase):
     """`reload: watch`."""
 

@@ -48,7 +48,7 @@ The queue
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 from twisted_gateway.core.decision import Admitted, Decision, Parked, Passed, Reason, Refused
@@ -101,7 +101,13 @@ class Gate:
     """
 
     def __init__(
-        self, policy: Policy, *, engines: int = 1, observed: bool = True, learns: bool = True
+        self,
+        policy: Policy,
+        *,
+        engines: int = 1,
+        observed: bool = True,
+        learns: bool = True,
+        ledgers: Sequence[Ledger] | None = None,
     ) -> None:
         """Open the gate.
 
@@ -110,17 +116,23 @@ class Gate:
             engines: how many engines there are; decisions and polls name them by index.
             observed: whether they are polled.
             learns: whether their kind publishes running and waiting, so that S can be learned.
+            ledgers: the engines' ledgers, in their order, where another gate has been in front of
+                them; its tickets count here too. Default: nothing is known of the engines.
 
         Raises:
             ValueError: if S is neither configured nor can be learned, or there is no engine.
         """
-        if engines < 1:
+        if ledgers is None:
+            ledgers = [Ledger() for _ in range(engines)]
+        if not ledgers:
             raise ValueError("a gate needs at least one engine")
         self._learns = observed and learns
         self._check(policy)
         self._policy = policy
         self._observed = observed
-        self._ledgers = [Ledger(index, observed=observed) for index in range(engines)]
+        self._ledgers = tuple(ledgers)
+        for ledger in self._ledgers:
+            ledger.observe(observed)
         self._line = FifoLine()  # parked, not held
         self._holds = Agenda()  # parked, held, by the end of the hold
         self._bounds = Agenda()  # all parked, by the end of parking
@@ -384,9 +396,9 @@ class Gate:
         ticket.state = _SENT
         ticket.sent_at = now
         ticket.kv_blocked_since = None
-        ticket.engine = bay.ledger.index
+        ticket.engine = self._ledgers.index(bay.ledger)
         bay.send(ticket, self._policy, now)
-        decisions.append(Admitted(ticket, bay.ledger.index))
+        decisions.append(Admitted(ticket, ticket.engine))
 
     def _watch(self, bays: list[Bay], now: float) -> None:
         """Note when time alone may let another ticket go: `bays` took not the head."""

@@ -123,7 +123,6 @@ class Ledger:
     """The facts of one engine.
 
     Attributes:
-        index: its place in the list of engines.
         own: tickets of ours that were sent and have not ended.
         in_flight: their sequences.
         sample: the last good page.
@@ -138,26 +137,31 @@ class Ledger:
         learner: S under `auto`.
     """
 
-    def __init__(self, index: int, *, observed: bool) -> None:
+    def __init__(self) -> None:
         """Know nothing yet."""
-        self.index = index
         self.own: dict[Ticket, None] = {}
         self.in_flight = 0
         self.sample: Sample | None = None
         self.foreign = 0
-        self.failing = not observed
+        self.failing = False
         self.stale_since: float | None = None
         self.refused_since: float | None = None
         self.probe_at = 0.0
         self.frozen_since: float | None = None
         self.drift = False
         self.learner = Learner()
-        self._observed = observed
+        self._observed = True
         self._awaiting = 0
         self._most_in_flight = 0
         self._most_awaiting = 0
         self._polled_at: float | None = None
         self._sampled_at = 0.0
+
+    def observe(self, observed: bool) -> None:
+        """From here on the engine is polled, or is not: then probes are all there is."""
+        if observed is not self._observed:
+            self._observed = observed
+            self.failing = not observed
 
     # Own tickets
 

@@ -127,6 +127,7 @@ class Admission:
         self.gate = gate
         self._clock = clock
         self._events = events
+        self._tickets: set[Ticket] = set()
         self._waiting: dict[Ticket, Deferred[Decision]] = {}
         self._pending: deque[Decision] = deque()
         self._applying = False
@@ -147,8 +148,10 @@ class Admission:
 
     async def submit(self, ticket: Ticket, exchange: Exchange) -> None:
         """Return once admitted; see `Place.__aenter__`."""
+        self._tickets.add(ticket)
         decision = await self._decided(ticket, exchange, lambda now: self.gate.submit(ticket, now))
         if isinstance(decision, Refused):
+            self._forget(ticket)
             raise self._refusal(decision)
 
     async def refused(self, ticket: Ticket, exchange: Exchange, *, connected: bool) -> bool:
@@ -171,12 +174,19 @@ class Admission:
 
     def leave(self, ticket: Ticket, *, finished: bool) -> None:
         """The request is over: give back what its ticket holds; idempotent."""
-        if ticket.state is TicketState.DONE:
-            return
-        if finished and ticket.state is TicketState.SENT:
-            self._tell(lambda now: self.gate.finished(ticket, now))
-        else:
-            self._tell(lambda now: self.gate.client_gone(ticket, now))
+        if ticket.state is not TicketState.DONE:
+            if finished and ticket.state is TicketState.SENT:
+                self._tell(lambda now: self.gate.finished(ticket, now))
+            else:
+                self._tell(lambda now: self.gate.client_gone(ticket, now))
+        self._forget(ticket)
+
+    def _forget(self, ticket: Ticket) -> None:
+        self._tickets.discard(ticket)
+        if not self._tickets:
+            waiters, self._idle_waiters = self._idle_waiters, []
+            for waiter in waiters:
+                waiter.callback(None)
 
     # The engine's side
 
@@ -199,6 +209,20 @@ class Admission:
         else:
             stale = observation.stale
             self._tell(lambda now: self.gate.poll_failed(engine, now, stale=stale))
+
+    def follow(self, observer: Observer) -> None:
+        """Look again at each generation of this observer, whose polls another gate judges.
+
+        That is so for a gate that a reload has retired: its engine's ledger goes on elsewhere.
+        """
+        _, generation = observer.snapshot()
+        followed = generation.addCallback(lambda _: self._followed(observer))
+        in_background(followed, self._log, "following a poll")
+
+    def _followed(self, observer: Observer) -> None:
+        if self._tickets:
+            self.follow(observer)
+            self._tell(self.gate.tick)
 
     def _chain(self, generation: Deferred[None], engine: int, observer: Observer) -> None:
         in_background(
@@ -224,8 +248,10 @@ class Admission:
     def when_idle(self) -> Deferred[None]:
         """Fire when no ticket is parked or in an engine; at once where none is now."""
         idle: Deferred[None] = Deferred()
-        self._idle_waiters.append(idle)
-        self._tell(lambda now: [])
+        if self._tickets:
+            self._idle_waiters.append(idle)
+        else:
+            idle.callback(None)
         return idle
 
     def stop(self) -> None:
@@ -281,10 +307,6 @@ class Admission:
             finally:
                 self._applying = False
             self._set_timer()
-            if self._idle_waiters and not self.gate.view(self._clock.seconds()).models:
-                waiters, self._idle_waiters = self._idle_waiters, []
-                for waiter in waiters:
-                    waiter.callback(None)
 
     def _carry_out(self, decision: Decision) -> None:
         if isinstance(decision, Parked):

@@ -14,6 +14,7 @@ from twisted_gateway.config.admission import describe_admission
 from twisted_gateway.config.forms import engine_address
 from twisted_gateway.config.schema import Config, Model
 from twisted_gateway.core.gate import Gate
+from twisted_gateway.core.ledger import Ledger
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.engines.observer import Observer, ObserverEvents
 from twisted_gateway.engines.scrape import Scraper
@@ -79,6 +80,9 @@ class OpenPlace:
             self._loads[self.upstream] = left
 
 
+Addresses = tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Group:
     """The models that share a list of engine addresses, and what gates and observes these.
@@ -88,12 +92,14 @@ class Group:
         admission: the gate's driver; None where nothing is gated.
         observers: one for each upstream; empty where nothing is observed.
         scraping: the client of the observers, with a pool of its own.
+        follows: observers of others, by whose polls a retired gate looks again.
     """
 
     models: dict[str, Model] = field(default_factory=dict)
     admission: Admission | None = None
     observers: list[Observer] = field(default_factory=list)
     scraping: UpstreamAgent | None = None
+    follows: set[Observer] = field(default_factory=set)
 
     @property
     def model(self) -> Model:
@@ -140,9 +146,11 @@ class Fleet:
         self._events = events
         self.config = Config()
         self.names: Mapping[str, Model] = {}
-        self.groups: dict[tuple[str, ...], Group] = {}
+        self.groups: dict[Addresses, Group] = {}
         self._group_of: dict[str, Group] = {}
-        self._retired: list[Group] = []
+        self._retired: list[tuple[Addresses, Group]] = []
+        # By address, of all gates in force or retired: what is in an engine outlives a reload.
+        self._ledgers: dict[str, Ledger] = {}
         self._loads: dict[str, int] = {}
         self.draining = False
 
@@ -151,19 +159,21 @@ class Fleet:
     def adopt(self, config: Config) -> None:
         """Put a configuration in force; requests in flight and parked are not disturbed.
 
-        A gate whose engines stay keeps its queue and its ledger and takes the new policy. One
-        whose engines are gone serves the requests that it has.
+        A gate whose engines stay keeps its queue and takes the new policy. One whose engines are
+        gone serves the requests that it has, and is taken back should they come again meanwhile.
+        What is in an engine counts for every gate that there is, or was, in front of it.
         """
-        wanted: dict[tuple[str, ...], Group] = {}
+        wanted: dict[Addresses, Group] = {}
         for model in config.models.values():
             group = wanted.setdefault(_addresses(model), Group())
             group.models[model.name] = model
         for key, group in wanted.items():
-            self._put_in_force(group, self.groups.get(key))
+            self._put_in_force(key, group, self.groups.get(key) or self._taken_back(key, group))
         for key, group in self.groups.items():
             if key not in wanted:
-                self._retire(group)
+                self._retire(key, group)
         self.groups = wanted
+        self._let_retired_follow()
         self._group_of = {name: group for group in wanted.values() for name in group.models}
         self.names = {
             name: model for model in config.models.values() for name in (model.name, *model.aliases)
@@ -176,7 +186,7 @@ class Fleet:
                 described=describe_admission(config, model),
             )
 
-    def _put_in_force(self, group: Group, old: Group | None) -> None:
+    def _put_in_force(self, key: Addresses, group: Group, old: Group | None) -> None:
         model = group.model
         if old is not None and self._keeps_gate(group, old):
             group.admission = old.admission
@@ -184,10 +194,10 @@ class Fleet:
                 group.admission.adopt(lambda gate, now: gate.adopt(model.policy, now))
         else:
             if old is not None:
-                self._retire(old)
+                self._retire(key, old)
                 old = None
             if model.gated:
-                group.admission = self._admission(group)
+                group.admission = self._admission(key, group)
         if old is not None and self._keeps_observers(group, old):
             group.observers, group.scraping = old.observers, old.scraping
             return
@@ -217,15 +227,16 @@ class Fleet:
                 policy.stale_after_polls,
             )
 
-        return relevant(group) == relevant(old)
+        # Of a gate that was retired and followed others, the observers have been stopped.
+        return not old.follows and relevant(group) == relevant(old)
 
-    def _admission(self, group: Group) -> Admission:
+    def _admission(self, key: Addresses, group: Group) -> Admission:
         model = group.model
         gate = Gate(
             model.policy,
-            engines=len(model.upstreams),
             observed=model.observed,
             learns=model.engine.publishes_running,
+            ledgers=[self._ledgers.setdefault(address, Ledger()) for address in key],
         )
         return Admission(gate, self._clock, self._events)
 
@@ -253,22 +264,57 @@ class Fleet:
                 group.admission.watch(engine, observer)
             observer.start()
 
-    def _retire(self, group: Group) -> None:
+    def _retire(self, key: Addresses, group: Group) -> None:
         """Serve what the group has, then stop observing its engines."""
         admission = group.admission
         if admission is None:
             self._stop_observers(group)
             return
-        self._retired.append(group)
-        idle = admission.when_idle().addCallback(lambda _: self._stop_group(group))
+        self._retired.append((key, group))
+        idle = admission.when_idle().addCallback(lambda _: self._bury(group))
         in_background(idle, self._log, "retiring an engine")
+
+    def _taken_back(self, key: Addresses, group: Group) -> Group | None:
+        """A retired gate whose engines are wanted again, and as they were."""
+        for entry in reversed(self._retired):
+            if entry[0] == key and self._keeps_gate(group, entry[1]):
+                self._retired.remove(entry)
+                return entry[1]
+        return None
+
+    def _let_retired_follow(self) -> None:
+        """Whoever polls an engine now wakes the retired gates in front of it, too."""
+        polls = {
+            address: observer
+            for key, group in self.groups.items()
+            for address, observer in zip(key, group.observers, strict=False)
+        }
+        for key, group in self._retired:
+            for engine, address in enumerate(key):
+                successor = polls.get(address)
+                if successor is None or successor in group.follows or group.admission is None:
+                    continue
+                if engine < len(group.observers):
+                    # Two that poll one engine would each judge the one ledger.
+                    group.observers[engine].stop()
+                group.follows.add(successor)
+                group.admission.follow(successor)
+
+    def _bury(self, group: Group) -> None:
+        """A retired gate has served what it had, unless it was taken back meanwhile."""
+        for entry in self._retired:
+            if entry[1] is group:
+                self._retired.remove(entry)
+                self._stop_group(group)
+                used = {a for key in (*self.groups, *(k for k, _ in self._retired)) for a in key}
+                for address in self._ledgers.keys() - used:
+                    del self._ledgers[address]
+                return
 
     def _stop_group(self, group: Group) -> None:
         self._stop_observers(group)
         if group.admission is not None:
             group.admission.stop()
-        if group in self._retired:
-            self._retired.remove(group)
 
     def _stop_observers(self, group: Group) -> None:
         for observer in group.observers:
@@ -296,6 +342,14 @@ class Fleet:
         ]
         return max(lengths, default=None)
 
+    def retired(self) -> list[tuple[Group, bool]]:
+        """Gates that a reload has retired and that still serve.
+
+        The bool says whether a gate in force shares the ledger, and so shows what is in the engine.
+        """
+        shown = {address for key in self.groups for address in key}
+        return [(group, not shown.isdisjoint(key)) for key, group in self._retired]
+
     # Shutdown
 
     def drain(self) -> None:
@@ -311,15 +365,17 @@ class Fleet:
 
     def stop(self) -> None:
         """Stop polling and forget all timers."""
-        for group in [*self.groups.values(), *self._retired]:
+        for group in self._all():
             self._stop_group(group)
 
     def _admissions(self) -> list[Admission]:
-        groups = [*self.groups.values(), *self._retired]
-        return [group.admission for group in groups if group.admission is not None]
+        return [group.admission for group in self._all() if group.admission is not None]
+
+    def _all(self) -> list[Group]:
+        return [*self.groups.values(), *(group for _, group in self._retired)]
 
 
-def _addresses(model: Model) -> tuple[str, ...]:
+def _addresses(model: Model) -> Addresses:
     """What a gate is for: scheme, host and port of each engine, whatever the path before /v1."""
     return tuple(map(engine_address, model.upstreams))
 

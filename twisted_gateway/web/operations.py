@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -116,7 +117,23 @@ class Operations:
             view = None if group.admission is None else group.admission.gate.view(now)
             for name in group.models:
                 states[name] = _model_state(group, name, view, now)
+        for group, shown in self._fleet.retired():
+            if group.admission is not None:
+                _add_retired(states, group.admission.gate.view(now), in_flight_too=not shown)
         return states
+
+
+def _add_retired(states: dict[str, ModelState], view: GateView, *, in_flight_too: bool) -> None:
+    """Count what a retired gate still holds to the models that are still there."""
+    for name, totals in view.models.items():
+        state = states.get(name)
+        if state is not None:
+            states[name] = replace(
+                state,
+                parked_requests=(state.parked_requests or 0) + totals.parked,
+                parked_bytes=(state.parked_bytes or 0) + totals.parked_bytes,
+                in_flight=(state.in_flight or 0) + (totals.in_flight if in_flight_too else 0),
+            )
 
 
 def _observations(group: Group) -> list[Observation]:
