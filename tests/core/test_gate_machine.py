@@ -528,9 +528,7 @@ class GateMachine(RuleBasedStateMachine):
     def poll_failed(self, data: st.DataObject, stale: bool) -> None:
         index, engine = self.polled(data)
         engine.failing = True
-        if not stale:
-            engine.stale_since = None
-        elif engine.stale_since is None:
+        if stale and engine.stale_since is None:
             engine.stale_since = self.now
         assert self.settled(self.gate.poll_failed(index, self.now, stale=stale)) == []
 

@@ -1,4 +1,4 @@
-"""Asking an engine over HTTP, with Twisted's own agent on in-memory transports."""
+"""Asking an engine over HTTP, with the gateway's agent on in-memory transports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseFailed, ResponseNeverReceived
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
@@ -15,11 +14,9 @@ from tests.engines.pages import body, fixture
 from tests.support import TestCase
 from twisted_gateway.config.schema import Secret
 from twisted_gateway.engines.exposition import MAX_PAGE_BYTES, Page
-from twisted_gateway.engines.scrape import (
-    MAX_MODELS_BYTES,
-    Scraper,
-    read_model_len,
-)
+from twisted_gateway.engines.scrape import MAX_MODELS_BYTES, Scraper, read_model_len
+from twisted_gateway.upstream.agent import UpstreamAgent
+from twisted_gateway.upstream.errors import Truncated
 
 
 class Wire(StringTransport):
@@ -56,18 +53,18 @@ class ScraperTestCase(TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.engine = Engine()
-        self.pool = HTTPConnectionPool(self.clock)
-        agent = Agent.usingEndpointFactory(self.clock, self.engine, self.pool)
+        self.agent = UpstreamAgent(self.clock, connect_seconds=5, endpoints=self.engine)
         self.scraper = Scraper(
-            agent, "http://engine:8000/a/", names=["reasoning"], api_key=Secret("s3cret")
+            self.agent, "http://engine:8000/a/", names=["reasoning"], api_key=Secret("s3cret")
         )
 
         self.addCleanup(self.hang_up)
 
     def hang_up(self) -> None:
-        self.pool.closeCachedConnections()
+        self.closing = self.agent.close()
         for protocol, _ in self.engine.connections:
             protocol.connectionLost(Failure(ConnectionDone()))
+        self.clock.advance(10)
 
     @property
     def wire(self) -> Wire:
@@ -135,7 +132,7 @@ class PageTests(ScraperTestCase):
         page = self.scraper.page()
         self.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\na 1\n")
         self.close(ConnectionLost())
-        self.failureResultOf(page, ResponseFailed)
+        self.failureResultOf(page, Truncated)
 
     def test_a_page_that_says_it_is_too_long(self) -> None:
         """It is given up at once, without a byte of it."""
@@ -164,7 +161,7 @@ class PageTests(ScraperTestCase):
         page.cancel()
         self.assertTrue(self.wire.aborted)
         self.close()
-        self.failureResultOf(page, ResponseNeverReceived)
+        self.failureResultOf(page, CancelledError)
 
     def test_cancelling_within_the_body(self) -> None:
         """The connection is given up at once, and what comes late is dropped."""

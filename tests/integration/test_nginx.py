@@ -25,26 +25,30 @@ class NginxTests(TestCase):
 
     def test_buffering(self) -> None:
         """Over HTTP/1.1 and 1.0 a stream comes as from the gateway itself, thanks to its header."""
+        # A machine that stands still delays what nginx lets through, but what nginx holds back
+        # never comes in time: the best of three tries tells one from the other.
+        for attempt in range(3):
+            direct, new, old, deaf = self._parked_streams()
+            # Without the header: nothing before its first content, and then whole buffers.
+            self.assertGreater(deaf.comments[0], deaf.contents[0] - 0.1)
+            if all(_flows(call, direct) and _reads(call) > _reads(deaf) for call in (new, old)):
+                return
+            seen = [_shape(call) for call in (direct, new, old, deaf)]
+            print(f"attempt {attempt}: direct, HTTP/1.1, HTTP/1.0, without the header:\n{seen}")
+            self._settle()
+        raise AssertionError("nginx has held something back in each of three attempts")
+
+    def _parked_streams(self) -> list[Call]:
+        """Streams that park and end: direct, over 1.1, over 1.0, and 1.0 without the header."""
         self.fill(1500, self.gateway.url)
         # All at once, so that each meets the same engine on the same machine.
-        direct, new, old, deaf = (
-            self.stream(TOKENS, base)
-            for base in (
-                self.gateway.url,
-                self.nginx.url,
-                f"{self.nginx.url}/old",
-                f"{self.nginx.url}/deaf",
-            )
-        )
-        for call in (direct, new, old, deaf):
+        nginx = self.nginx.url
+        bases = (self.gateway.url, nginx, f"{nginx}/old", f"{nginx}/deaf")
+        calls = [self.stream(TOKENS, base) for base in bases]
+        for call in calls:
             self.assertTrue(call.finish(120).whole, call.describe())
             self.assertTrue(call.comments, "it has not parked for long enough")
-        for call in (direct, new, old):
-            self.assertGreater(call.contents[0] - call.comments[0], 1.0)
-            self.assertGreater(_reads(call), _reads(direct) / 3)
-        # Nothing before its first content, and then whole buffers.
-        self.assertGreater(deaf.comments[0], deaf.contents[0] - 0.1)
-        self.assertLess(_reads(deaf), min(_reads(new), _reads(old)))
+        return calls
 
     def test_gzip(self) -> None:
         """`gzip on` for event streams holds nothing back either."""
@@ -74,6 +78,18 @@ class NginxTests(TestCase):
         self.ended(ok=5)
 
 
+def _flows(call: Call, direct: Call) -> bool:
+    """Whether comments came while it was parked, and tokens about as they do without nginx."""
+    early = call.contents[0] - call.comments[0] > 1.0
+    return early and _reads(call) > _reads(direct) / 3
+
+
 def _reads(call: Call) -> int:
     """In how many pieces the content came."""
     return len(set(call.contents))
+
+
+def _shape(call: Call) -> str:
+    comments = [f"{at:.2f}" for at in call.comments[:5]]
+    content = f"content {call.contents[0]:.2f} to {call.contents[-1]:.2f} in {_reads(call)} reads"
+    return f"comments {comments}, {content}"

@@ -33,6 +33,7 @@ from twisted_gateway.upstream.errors import (
     ConnectFailed,
     ConnectTimedOut,
     Disconnected,
+    HandshakeFailed,
 )
 from twisted_gateway.upstream.request_body import BytesProducer
 
@@ -195,7 +196,7 @@ class ConnectTests(AgentTestCase):
         """A connection that ends in its handshake is a failure to connect."""
         result = self.ask(uri=b"https://engine/")
         self.net.dials[0].accept().end(ConnectionLost())
-        self.assertTrue(self.fails(result, ConnectFailed).never_sent)
+        self.assertTrue(self.fails(result, HandshakeFailed).never_sent)
 
     def test_handshake_done(self) -> None:
         """After the handshake the request goes out, and TLS connections are pooled by scheme."""

@@ -227,9 +227,8 @@ class Ledger:
     def poll_failed(self, now: float, *, stale: bool) -> None:
         """Note that no page was to be had."""
         self.failing = True
-        if not stale:
-            self.stale_since = None
-        elif self.stale_since is None:
+        # Only a good page ends it: after a reload another observer counts its failures from 0.
+        if stale and self.stale_since is None:
             self.stale_since = now
 
     # Judgement

@@ -173,7 +173,6 @@ class _Body(Protocol):
     def _abort(self) -> None:
         if self.transport is None:
             return
-        # What a body's protocol is given can only lose its connection, which over TLS waits for a
-        # peer that may have stalled; what it stands for can abort.
-        transport = getattr(self.transport, "_producer", None) or self.transport
-        getattr(transport, "abortConnection", transport.loseConnection)()
+        # Losing it would wait, over TLS, for a peer that may have stalled.
+        abort = getattr(self.transport, "abortConnection", self.transport.loseConnection)
+        abort()

@@ -55,6 +55,7 @@ class Metrics:
         self._registry = registry
         self._models: dict[str, _ModelSeries] = {}
         self._engines: dict[str, _EngineSeries] = {}
+        self._writers: dict[str, EngineMetrics] = {}
         self._families = _Families(registry)
         registry.register(StateCollector(lambda: self.states()))
         self._models[""] = _ModelSeries(self._families, "")
@@ -86,7 +87,7 @@ class Metrics:
         An engine that several models share counts once for each of them. A model that is not
         among those observed counts nothing.
         """
-        return EngineMetrics(self._engines, models)
+        return EngineMetrics(self._engines, self._writers, models)
 
     def reloaded(self, successful: bool) -> None:
         """The configuration was read, at start or again: it is in force, or was refused."""
@@ -162,13 +163,26 @@ class Metrics:
 
 
 class EngineMetrics:
-    """The events of one engine's observer, for the models that it serves."""
+    """The events of one engine's observer, for the models that it serves.
 
-    def __init__(self, series: Mapping[str, _EngineSeries], models: Iterable[str]) -> None:
+    Of several for one model (a reload has replaced its observer) only the latest is heard, and it
+    starts with nothing degraded, as its observer does.
+    """
+
+    def __init__(
+        self,
+        series: Mapping[str, _EngineSeries],
+        writers: dict[str, EngineMetrics],
+        models: Iterable[str],
+    ) -> None:
         """Made by `Metrics.engine`."""
         self._series = series
+        self._writers = writers
         self._models = tuple(models)
         self._hits: float | None = None
+        for name in self._models:
+            writers[name] = self
+        self.degraded(False)
 
     def sampled(self, sample: Sample) -> None:
         """A good poll. The engine's counter of prefix hits is followed through its restarts."""
@@ -195,7 +209,11 @@ class EngineMetrics:
 
     def _live(self) -> Iterator[_EngineSeries]:
         # A model that a reload removed must not come back through its old observer's last poll.
-        return (self._series[name] for name in self._models if name in self._series)
+        return (
+            self._series[name]
+            for name in self._models
+            if name in self._series and self._writers[name] is self
+        )
 
 
 def register_process(registry: CollectorRegistry) -> None:

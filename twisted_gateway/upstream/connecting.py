@@ -40,6 +40,7 @@ from twisted_gateway.upstream.connection import Connection, Origin
 from twisted_gateway.upstream.errors import (
     ConnectFailed,
     ConnectTimedOut,
+    HandshakeFailed,
     UpstreamError,
 )
 
@@ -153,7 +154,7 @@ class ConnectAttempt(Factory):
 
     def lost(self, connection: Connection, reason: Failure) -> None:
         """The connection ended before it was open."""
-        self._settle(ConnectFailed(_handshake_fault(reason)))
+        self._settle(HandshakeFailed(_handshake_fault(reason)))
 
     def _dial(self, endpoints: IAgentEndpointFactory, uri: URI) -> Deferred[Any]:
         endpoint: IStreamClientEndpoint = endpoints.endpointForURI(uri)

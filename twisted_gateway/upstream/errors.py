@@ -3,7 +3,8 @@
     UpstreamError
     ├── InvalidRequest     never sent: the caller's own fault
     ├── ConnectFailed      never sent: no connection could be had (`refused`: nobody listens)
-    │   └── ConnectTimedOut
+    │   ├── ConnectTimedOut
+    │   └── HandshakeFailed
     ├── Disconnected       sent, perhaps served; no byte of an answer came
     ├── BadResponse        what came is not an HTTP answer, or not one that may be relayed
     ├── Truncated          an answer began and the connection ended before it was whole
@@ -52,6 +53,10 @@ class ConnectFailed(UpstreamError):
         """Take the phrase, and whether the connection was refused."""
         super().__init__(reason)
         self.refused = refused
+
+
+class HandshakeFailed(ConnectFailed):
+    """The upstream took the connection, and TLS came to nothing; waiting will not mend that."""
 
 
 class ConnectTimedOut(ConnectFailed):

@@ -16,10 +16,15 @@ from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel, datetimeToString
 
 from twisted_gateway.core.errors import TITLES
+from twisted_gateway.core.headers import tokens
+from twisted_gateway.web.transport import waiting_bytes
 
 _EARLY_ANSWER_LINGER_SECONDS = 5.0
 _MAX_LINE_BYTES = 16384
 _MOST_DIGITS = 20
+
+FAREWELL_SECONDS = 60.0
+"""How long a client may take nothing of what is written before its connection closes."""
 
 
 class ChannelOwner(Protocol):
@@ -46,23 +51,41 @@ class Refusable(Protocol):
 
 
 class GatewayChannel(HTTPChannel):
-    """twisted.web's channel; also lets an early answer reach a client that is still sending."""
+    """twisted.web's channel, with a bound on everything that a client may leave undone.
+
+    what a client does               what bounds it
+    -----------------------------    --------------------------------------------------
+    sends no head, or a slow one     the idle timer: a whole head within `timeOut`
+    sends a slow body                the request's own timer (`bodySeconds`)
+    sends on behind a request        16 kB, then the connection is cut
+    sends many requests at once      one is served in each turn of the reactor, and none
+                                     while answers wait for the client to read them
+    reads no answer                  the Reply's stall timer; once the last answer of the
+                                     connection is written, `FAREWELL_SECONDS`
+    """
 
     _log = Logger()
     MAX_LENGTH = _MAX_LINE_BYTES
     site: ChannelOwner
     _linger: IDelayedCall | None = None
+    _farewell: IDelayedCall | None = None
+    _farewell_bytes: int | None = None
+    _turn: IDelayedCall | None = None
+    _idle_seconds: float | None = None
 
     def connectionMade(self) -> None:
         """A client has connected."""
+        self._idle_seconds = self.timeOut
         self.site.connection_opened(self)
         super().connectionMade()
+
+    # Coming in
 
     def dataReceived(self, data: bytes) -> None:
         """Feed the parser; the idle timer bounds a whole head, not the pause between its bytes."""
         if self._linger is not None:
             return
-        if not self.line_mode:
+        if not self.requests and not self._buffer:
             self.resetTimeout()
         super(HTTPChannel, self).dataReceived(data)
 
@@ -85,23 +108,81 @@ class GatewayChannel(HTTPChannel):
             line = b"Content-Length: " + b"9" * _MOST_DIGITS
         return bool(super().headerReceived(line))
 
+    def allHeadersReceived(self) -> None:
+        """The head is whole: from here on the request's own timer bounds what is to come."""
+        self.setTimeout(None)
+        super().allHeadersReceived()
+
     def checkPersistence(self, request: Any, version: bytes) -> bool:
-        """Whether the connection is kept after this request."""
-        if self.site.closing:
+        """Whether the connection is kept after this request (RFC 9112, section 9.3)."""
+        asked = tokens(request.requestHeaders.getRawHeaders(b"Connection", []))
+        if version != b"HTTP/1.1":
+            return False
+        if self.site.closing or b"close" in asked:
             request.responseHeaders.setRawHeaders(b"Connection", [b"close"])
             return False
-        return bool(super().checkPersistence(request, version))
+        return True
+
+    # A request has been answered
 
     def requestDone(self, request: Any) -> None:
-        """A request has been answered: once the site closes, the connection goes with it."""
+        """Go on with what the client has sent behind it, in a turn of its own."""
         if self.site.closing:
             self.persistent = False
+        self._savedTimeOut = self._idle_seconds
+        more = self.persistent and (self._buffer or self._dataBuffer)
+        # The parser stops here: else a client that sends a thousand requests at once would have
+        # all of them served before anyone else, and their answers pile up.
+        self.paused = bool(more)
         super().requestDone(request)
+        if more:
+            self._networkProducer.pauseProducing()
+            self._next_turn()
+
+    def resumeProducing(self) -> None:
+        """The client has read what waited for it."""
+        super().resumeProducing()
+        if self.paused:
+            self._networkProducer.pauseProducing()
+            self._next_turn()
+
+    def _next_turn(self) -> None:
+        if self._turn is None and not self._waitingForTransport:
+            self._turn = self.callLater(0, self._go_on)
+
+    def _go_on(self) -> None:
+        self._turn = None
+        if self._waitingForTransport:
+            return
+        self.paused = False
+        self._networkProducer.resumeProducing()
+        self.dataReceived(b"")
+
+    # The end
 
     def close_if_idle(self) -> None:
         """Close, unless a request is under way."""
         if not self.requests:
             self.loseConnection()
+
+    def loseConnection(self) -> None:
+        """Close once all is written; a client that does not take it is cut."""
+        super().loseConnection()
+        if self._farewell is None:
+            self._look_at_farewell()
+
+    def _look_at_farewell(self) -> None:
+        waiting = waiting_bytes(self.transport)
+        if self._farewell is not None and waiting == self._farewell_bytes:
+            self._farewell = None
+            self.abortConnection()
+            return
+        self._farewell_bytes = waiting
+        self._farewell = self.callLater(FAREWELL_SECONDS, self._look_at_farewell)
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """A request or header line that is too long: 431, as RFC 6585 has it."""
+        self.answer_and_drain(431, [], b"")
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         """Twisted's own 400, before there is a request that could be answered."""
@@ -109,10 +190,6 @@ class GatewayChannel(HTTPChannel):
         for request in self.requests:
             refused: Refusable = request
             refused.refused_by_channel()
-
-    def lineLengthExceeded(self, line: bytes) -> None:
-        """A request or header line that is too long: 431, as RFC 6585 has it."""
-        self.answer_and_drain(431, [], b"")
 
     def answer_and_drain(
         self, code: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
@@ -142,7 +219,8 @@ class GatewayChannel(HTTPChannel):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The client has gone."""
-        if self._linger is not None and self._linger.active():
-            self._linger.cancel()
+        for timer in (self._linger, self._farewell, self._turn):
+            if timer is not None and timer.active():
+                timer.cancel()
         self.site.connection_closed(self)
         super().connectionLost(reason)

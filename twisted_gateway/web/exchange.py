@@ -41,6 +41,7 @@ class Exchange:
         waited_seconds: time parked, in all.
         ttft_seconds: time to the first event that bears content; None where there was none.
         bytes_sent: body bytes handed to the client's transport.
+        reason: why admission refused it, one of the contract's words; "" where it did not.
         outcome: set once, by `end`.
         work: the handler's Deferred, once it waits for something.
         ends_itself: whether the handler says how the request ended; else a written answer is `ok`
@@ -59,13 +60,12 @@ class Exchange:
         self.trace = trace
         self.started_at = clock.seconds()
         self.method = ""
-        self.path = ""
+        self.reason = ""
         self.route = ""
         self.model = ""
         self.status = 0
         self.waited_seconds = 0.0
         self.ttft_seconds: float | None = None
-        self.upstream_seconds: float | None = None
         self.bytes_sent = 0
         self.outcome: Outcome | None = None
         self.ended_at: float | None = None

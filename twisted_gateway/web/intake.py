@@ -60,9 +60,8 @@ class Body(io.BytesIO):
         return self.getvalue()
 
     def recount(self, count: int) -> bool:
-        """Count `count` bytes from now on (a body was decoded); False where that is too much."""
-        self._held.give(self._counted)
-        self._counted = 0
+        """Drop the bytes and count `count` others (a body was decoded); False: that is too much."""
+        self.release()
         if not self._held.take(count):
             return False
         self._counted = count

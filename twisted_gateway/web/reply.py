@@ -24,6 +24,9 @@ from twisted_gateway.web.exchange import Cut, Exchange
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.silence import Silence
 
+STALL_LOOKS = 4
+"""How often in `clientStallSeconds` it is looked whether a paused client has taken anything."""
+
 _STREAM_HEAD = (
     (b"Content-Type", b"text/event-stream"),
     (b"Cache-Control", b"no-cache"),
@@ -78,6 +81,7 @@ class Reply:
         self._paused = False
         self._stall: Silence | None = None
         self._waiting_bytes: int | None = None
+        self._taken_at = 0.0
         self.on_pause: Callable[[], object] | None = None
         self.on_resume: Callable[[], object] | None = None
         self._comments = (
@@ -160,6 +164,8 @@ class Reply:
         """
         if self._state is _State.ENDED:
             return
+        if isinstance(why, Problem):
+            self._exchange.reason = str(why.members.get("reason", ""))
         if isinstance(why, Cut):
             self.abort()
         elif self._state is _State.UNSENT:
@@ -193,7 +199,10 @@ class Reply:
             return
         self._paused = True
         self._waiting_bytes = self._request.waiting_bytes()
-        self._stall = Silence(self._clock, self._stall_seconds, self._stalled, repeat=True)
+        self._taken_at = self._clock.seconds()
+        self._stall = Silence(
+            self._clock, self._stall_seconds / STALL_LOOKS, self._look_for_stall, repeat=True
+        )
         if self._source is not None:
             self._source.pauseProducing()
         if self.on_pause is not None:
@@ -227,13 +236,13 @@ class Reply:
         self._exchange.trace.event("keep_alive")
         self.write(KEEP_ALIVE)
 
-    def _stalled(self) -> None:
-        waiting = self._request.waiting_bytes()
+    def _look_for_stall(self) -> None:
+        waiting, now = self._request.waiting_bytes(), self._clock.seconds()
         if waiting != self._waiting_bytes:
             # It takes bytes, if slowly: that is back-pressure and no stall.
-            self._waiting_bytes = waiting
-            return
-        self._exchange.interrupt(Cut(Outcome.CLIENT_STALLED))
+            self._waiting_bytes, self._taken_at = waiting, now
+        elif now - self._taken_at >= self._stall_seconds:
+            self._exchange.interrupt(Cut(Outcome.CLIENT_STALLED))
 
     # Within
 

@@ -6,19 +6,17 @@ timer alone guard a slow one.
 
 from __future__ import annotations
 
-import fcntl
 import re
-import sys
-import termios
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 from twisted.web import server
+from twisted.web.http import datetimeToString
 
 from twisted_gateway.core.errors import PROBLEM_TYPE, TITLES, Problem
 from twisted_gateway.core.headers import Networks, is_websocket_handshake, pairs
@@ -28,9 +26,13 @@ from twisted_gateway.web.cors import Cors
 from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.intake import Body, HeldBytes
 from twisted_gateway.web.problems import body_too_large, held_too_much, internal_error
+from twisted_gateway.web.transport import waiting_bytes
 
 _SLASHES = re.compile(rb"/{2,}")
 _ABSOLUTE = re.compile(rb"(?i)\Ahttps?://[^/?]*")
+# Visible ASCII but `#`: a fragment, which is no part of a target, would be dropped on the way and
+# leave another path than the one that was judged (RFC 9112, section 3.2).
+_TARGET = re.compile(rb"[!\"$-~]+")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 
 
@@ -80,6 +82,11 @@ class GatewayRequest(server.Request):
     _body_timer: IDelayedCall | None = None
     _aborted = False
 
+    def __repr__(self) -> str:
+        """Name the request without its target, whose query may bear a credential."""
+        exchange = getattr(self, "exchange", None)
+        return f"<{type(self).__name__} {exchange.request_id if exchange else ''}>"
+
     # Coming in
 
     def gotLength(self, length: int | None) -> None:
@@ -123,12 +130,14 @@ class GatewayRequest(server.Request):
     def process(self) -> None:
         """Answer what needs no handler, else hand on to the resource tree."""
         self.exchange.method = self.method.decode("ascii", "replace")
-        self.exchange.path = self.path.decode("utf-8", "replace")
+        self.setHeader(b"Date", datetimeToString())
         self.setHeader(b"X-Request-ID", self.exchange.request_id)
         cors = self.owner.cors
         for name, value in cors.headers(self.requestHeaders):
             self.setHeader(name, value)
-        if not (_TOKEN.fullmatch(self.method) and _is_plain(self.path)):
+        if not (
+            _TOKEN.fullmatch(self.method) and _TARGET.fullmatch(self.uri) and _is_plain(self.path)
+        ):
             self.answer_problem(_malformed_target())
         elif not self._names_one_host():
             self.answer_problem(_one_host())
@@ -173,7 +182,8 @@ class GatewayRequest(server.Request):
         seen: set[bytes] = set()
         for name, value in headers:
             key = name.lower()
-            if key in seen:
+            if key in seen or key == b"vary":
+                # What CORS has said varies goes on varying.
                 self.responseHeaders.addRawHeader(name, value)
             else:
                 seen.add(key)
@@ -203,6 +213,7 @@ class GatewayRequest(server.Request):
 
     def answer_problem(self, problem: Problem) -> None:
         """Answer with a problem document and end the exchange with its outcome."""
+        self.exchange.reason = str(problem.members.get("reason", ""))
         self.answer(
             problem.status,
             PROBLEM_TYPE,
@@ -241,14 +252,9 @@ class GatewayRequest(server.Request):
     def waiting_bytes(self) -> int | None:
         """Bytes that wait for the client, ours and the kernel's; None where nobody tells.
 
-        Both count, for the kernel takes ours in large steps, however steadily the client reads.
+        See `transport.waiting_bytes`.
         """
-        transport: Any = self.transport
-        try:
-            ours = len(transport.dataBuffer) - int(transport.offset)
-        except AttributeError:
-            return None
-        return ours + _unsent_bytes(transport)
+        return waiting_bytes(self.transport)
 
     def getRequestHostname(self) -> bytes:
         """A constant: nothing here is routed by host, and a client's Host may be anything."""
@@ -269,6 +275,8 @@ class GatewayRequest(server.Request):
 
     def closed(self) -> Deferred[None]:
         """Fire, with None, when the request has ended in whatever way."""
+        if self._disconnected or self.finished:
+            return succeed(None)
         done: Deferred[None] = self.notifyFinish()
         return done.addErrback(lambda _: None)
 
@@ -298,6 +306,7 @@ class GatewayRequest(server.Request):
         self.requestHeaders.removeHeader(b"Expect")
         body = problem.body(self.exchange.request_id)
         self.exchange.status = problem.status
+        self.exchange.reason = str(problem.members.get("reason", ""))
         self._own_channel().answer_and_drain(
             problem.status,
             [
@@ -336,23 +345,12 @@ class GatewayRequest(server.Request):
             timer.cancel()
 
 
-def _unsent_bytes(transport: Any) -> int:
-    """What the kernel holds that the client has not acknowledged (Linux: SIOCOUTQ)."""
-    try:
-        count = bytearray(4)
-        fcntl.ioctl(transport.getHandle().fileno(), termios.TIOCOUTQ, count)
-    except (AttributeError, OSError):
-        # No socket, or a system without it: our own buffer has to do.
-        return 0
-    return int.from_bytes(count, sys.byteorder)
-
-
 def _malformed_target() -> Problem:
     return Problem(
         "malformed_target",
         400,
-        "The method must be a token and the path UTF-8, percent-encoded, without segments that "
-        "are . or ..",
+        "The method must be a token, the target visible ASCII without #, and its path "
+        "percent-encoded UTF-8 without segments that are . or ..",
         outcome=Outcome.BAD_REQUEST,
     )
 
