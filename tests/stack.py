@@ -62,10 +62,11 @@ class Wire(StringTransport):
         self.congested = False
         self.dataBuffer = dataBuffer
         self.offset = 0
+        self._unread = b""
 
     def write(self, data: bytes) -> None:
         assert isinstance(data, bytes)
-        if self.closed or self.disconnecting or self.half_closed:
+        if self.closed or self.disconnecting or self.half_closed or self.aborted:
             return
         super().write(data)
         if self.congested:
@@ -84,6 +85,8 @@ class Wire(StringTransport):
         """The peer takes all."""
         self.congested = False
         self.dataBuffer, self.offset = b"", 0
+        if self.disconnecting:
+            self.clock.callLater(0, self.lose, ConnectionDone())
         if self.producer is not None:
             self.producer.resumeProducing()
 
@@ -95,10 +98,28 @@ class Wire(StringTransport):
     def loseConnection(self) -> None:
         if not self.closed and not self.disconnecting:
             self.disconnecting = True
-            self.clock.callLater(0, self.lose, ConnectionDone())
+            if not self.congested:
+                self.clock.callLater(0, self.lose, ConnectionDone())
 
     def loseWriteConnection(self) -> None:
         self.half_closed = True
+
+    def deliver(self, data: bytes) -> None:
+        """The peer has sent something; while our side has paused reading it waits."""
+        if self.producerState == "paused":
+            self._unread += data
+        elif not self.closed:
+            self.protocol.dataReceived(data)
+
+    def resumeProducing(self) -> None:
+        super().resumeProducing()
+        if self._unread:
+            self.clock.callLater(0, self._read_on)
+
+    def _read_on(self) -> None:
+        unread, self._unread = self._unread, b""
+        if unread:
+            self.deliver(unread)
 
     def setTcpNoDelay(self, enabled: bool) -> None:
         pass
@@ -107,6 +128,7 @@ class Wire(StringTransport):
         """The connection is gone, by whoever's doing."""
         if not self.closed:
             self.closed = True
+            self._unread = b""
             if IHalfCloseableProtocol.providedBy(self.protocol):
                 self.protocol.readConnectionLost()
             self.protocol.connectionLost(Failure(why or ConnectionDone()))
@@ -124,7 +146,7 @@ class Client:
 
     def send(self, data: bytes) -> Client:
         """Send raw bytes."""
-        self.wire.protocol.dataReceived(data)
+        self.wire.deliver(data)
         self.stack.settle()
         return self
 
@@ -212,7 +234,7 @@ class Asked:
 
     def send(self, data: bytes) -> Asked:
         """Send raw bytes."""
-        self.wire.protocol.dataReceived(data)
+        self.wire.deliver(data)
         self.engine.stack.settle()
         return self
 

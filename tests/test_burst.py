@@ -46,7 +46,7 @@ class SteppingEngine(Engine):
                 if data and not target.closed:
                     done[index] += len(data)
                     progress = True
-                    target.protocol.dataReceived(data)
+                    target.deliver(data)
                 if source.closed and not target.closed:
                     progress = True
                     target.lose()

@@ -12,12 +12,13 @@ from twisted.application import strports
 from twisted.application.internet import StreamServerEndpointService
 from twisted.application.service import MultiService, Service
 from twisted.internet import task
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from twisted_gateway.config.load import ConfigError
 from twisted_gateway.config.schema import Config, Model
+from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.preferences import request_id
 from twisted_gateway.telemetry.access import AccessEntry, AccessLog
 from twisted_gateway.telemetry.metrics import Metrics
@@ -46,8 +47,14 @@ ADMIN_CONNECTIONS = 1000
 WATCH_SECONDS = 2.0
 """How often `reload: watch` looks at the file."""
 
-FLUSH_SECONDS = 1.0
+LAST_SECONDS = 1.0
+"""How long after `drainSeconds` a request may still be under way, before it is cut."""
+
+FLUSH_SECONDS = 10.0
 """How long last words may take to reach their clients before the process ends."""
+
+FLUSH_LOOK_SECONDS = 0.25
+"""How often it is looked whether they have."""
 
 
 class Gateway(MultiService):
@@ -84,6 +91,7 @@ class Gateway(MultiService):
         self._access_log = access_log
         self._listeners: list[StreamServerEndpointService] = []
         self._drained: Deferred[None] | None = None
+        self._clients: dict[float, ProxyClient] = {}
         self.exchanges = Exchanges()
         self.metrics = Metrics(registry)
         self.agent = UpstreamAgent(reactor, connect_seconds=5.0)
@@ -103,6 +111,7 @@ class Gateway(MultiService):
                 held=held,
                 connections=connections,
                 open_exchange=self._open_exchange,
+                turned_away=self._turned_away,
             )
 
         self.site = site(root.public(with_operations=not config.admin_listen), connections)
@@ -152,7 +161,7 @@ class Gateway(MultiService):
             self.metrics.reloaded(False)
             return False
         old = self._config
-        for name in ("listen", "admin_listen"):
+        for name in ("listen", "admin_listen", "reload"):
             if getattr(config, name) != getattr(old, name):
                 self._log.warn("{name} has changed; that takes effect at the next start", name=name)
         self._adopt(config)
@@ -160,15 +169,16 @@ class Gateway(MultiService):
         return True
 
     def _adopt(self, config: Config) -> None:
-        self._config = config
-        self._bounds = Bounds.of(config)
-        self._held.limit = config.max_held_bytes
-        self._connections.limit = config.max_connections
+        self.metrics.reloaded(False)
         for warning in config.warnings:
             self._log.warn("{words}", words=warning)
         observed = [model.name for model in config.models.values() if model.observed]
         self.metrics.configure(list(config.models), observed)
         self.fleet.adopt(config)
+        self._config = config
+        self._bounds = Bounds.of(config)
+        self._held.limit = config.max_held_bytes
+        self._connections.limit = config.max_connections
         self.metrics.reloaded(True)
 
     # Shutdown
@@ -199,15 +209,24 @@ class Gateway(MultiService):
         await task.deferLater(self._reactor, ACCEPT_GRACE_SECONDS, lambda: None)
         empty = self.exchanges.when_empty()
         # A request whose body is still coming has no handler that could be interrupted.
-        last = self._reactor.callLater(self._config.drain_seconds + FLUSH_SECONDS, empty.cancel)
+        last = self._reactor.callLater(self._config.drain_seconds + LAST_SECONDS, empty.cancel)
         try:
             await empty
         except CancelledError:
             self._log.warn("{count} requests are cut", count=len(self.exchanges))
+            self.site.cut_connections()
         for timer in (bound, last):
             if timer.active():
                 timer.cancel()
-        await task.deferLater(self._reactor, FLUSH_SECONDS, lambda: None)
+        await self._flushed()
+
+    async def _flushed(self) -> None:
+        """Return when the last words have left, or nobody has read them for too long."""
+        self.site.close_connections()
+        waited_seconds = 0.0
+        while self.site.open_connections and waited_seconds < FLUSH_SECONDS:
+            await task.deferLater(self._reactor, FLUSH_LOOK_SECONDS, lambda: None)
+            waited_seconds += FLUSH_LOOK_SECONDS
 
     def _interrupt_all(self) -> None:
         self.fleet.close()
@@ -238,6 +257,9 @@ class Gateway(MultiService):
         assert outcome is not None
         self.exchanges.closed(exchange)
         self.metrics.ended(exchange.route, exchange.model, outcome)
+        if outcome is Outcome.REJECTED:
+            self.metrics.rejected(exchange.model, exchange.reason)
+        exchange.trace.describe(method=exchange.method, route=exchange.route)
         exchange.trace.end(outcome, exchange.status)
         self._access_log.ended(
             AccessEntry(
@@ -254,8 +276,18 @@ class Gateway(MultiService):
             )
         )
 
+    def _turned_away(self) -> None:
+        """A connection too many was closed; there is no request that could be logged."""
+        self._log.warn("a connection was turned away: maxConnections are open")
+        self.metrics.ended("", "", Outcome.REJECTED)
+        self.metrics.rejected("", "queue_full")
+
     def _client(self, model: Model) -> ProxyClient:
-        return ProxyClient(self.agent.bound(model.timeouts.connect_seconds))
+        seconds = model.timeouts.connect_seconds
+        client = self._clients.get(seconds)
+        if client is None:
+            client = self._clients[seconds] = ProxyClient(self.agent.bound(seconds))
+        return client
 
     def _scraping(self, connect_seconds: float) -> UpstreamAgent:
         # A pool of its own: those that carry inference may be full when the gauges matter most.
@@ -297,7 +329,8 @@ class Watcher(Service):
         if stamp is not None and stamp != self._seen:
             self._seen = stamp
             self._log.info("{path} has changed", path=str(self._path))
-            self._reload()
+            # Whatever comes of it, the next change is looked for.
+            in_background(maybeDeferred(self._reload), self._log, "reading it again")
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:

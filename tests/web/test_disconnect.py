@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.stack import CONFIG, ROLE, Client, Stack, token
+from tests.stack import CONFIG, DONE, ROLE, Client, Stack, token
 from tests.support import TestCase
 
 HALF = b"POST /v1/completions HTTP/1.1\r\nHost: g\r\nContent-Length: 900\r\n\r\n" + b"x" * 500
@@ -229,6 +229,22 @@ class Stalling(TestCase):
         client.wire.relieve()
         stack.settle()
         self.assertEqual(asked.wire.producerState, "producing")
+
+    def test_memory_stays_flat(self) -> None:
+        """However much an engine has to say, it waits in the engine's socket."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        asked = stack.engine().last.stream(ROLE)
+        client.wire.congested = True
+        asked.more(token("a"))
+        received = len(client.received)
+        asked.more(*[token("x" * 10_000)] * 100)
+        self.assertEqual(len(client.received), received)
+        client.wire.relieve()
+        stack.settle()
+        asked.more(DONE).end()
+        self.assertTrue(client.whole)
+        self.assertGreater(len(client.body), 1_000_000)
 
     def test_one_that_takes_nothing_is_cut(self) -> None:
         """After clientStallSeconds; the place is given back."""

@@ -9,6 +9,7 @@ import zstandard
 
 from tests.stack import CONFIG, DONE, ROLE, Client, Stack, event, token
 from tests.support import TestCase
+from twisted_gateway.web import proxy
 
 COMMENT = b": keep-alive\n\n"
 UNGATED = "models: {plain: {upstream: 'http://10.0.0.1:8000'}}"
@@ -686,4 +687,160 @@ class Hardening(TestCase):
         self.assertEqual(busy.status, 200)
         self.assertTrue(busy.wire.closed)
         stack.advance(3)
+        self.assertTrue(drained.called)
+
+
+class Reviewed(TestCase):
+    """What a second pair of eyes has found."""
+
+    def test_the_target_that_is_judged_is_the_target_that_is_sent(self) -> None:
+        """A fragment would be dropped on the way, and an ungated path become a gated one."""
+        stack = Stack(self)
+        for _ in range(6):
+            client = stack.client().post(
+                "/v1/chat/completions#/tokenize", {"model": "reasoning", "stream": True}
+            )
+            self.assertEqual(client.json["type"], "urn:twisted-gateway:problem:malformed_target")
+        client = stack.client().send(b"POST /v1/x?\xe4 HTTP/1.1\r\nHost: g\r\n\r\n")
+        self.assertEqual(client.status, 400)
+        self.assertEqual(stack.engine().asked, [])
+
+    def test_ungated_paths_pass_a_full_gate(self) -> None:
+        """Counting tokens never enters the engine's scheduler."""
+        stack = Stack(self)
+        for _ in range(5):
+            stack.client().chat()
+        stack.client().post("/v1/messages/count_tokens", {"model": "reasoning"})
+        self.assertEqual(stack.engine().last.path, "/v1/messages/count_tokens")
+
+    def test_an_engine_that_leaves_its_stream_open(self) -> None:
+        """After the last event a stream has ended, whether or not the engine says so."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        asked = stack.engine().last.stream(ROLE, token("a"), DONE)
+        stack.advance(4)
+        self.assertFalse(client.whole)
+        stack.advance(2)
+        self.assertTrue(client.whole)
+        self.assertTrue(client.body.endswith(DONE))
+        self.assertTrue(asked.gone)
+        self.assertEqual((stack.outcomes, stack.facts()["own"]), (["ok"], 0))
+
+    def test_a_refusal_that_never_comes_whole(self) -> None:
+        """It is not waited for as for an answer: the request parks again."""
+        stack = Stack(self)
+        stack.client().chat()
+        asked = stack.engine().last.send(b"HTTP/1.1 503 Busy\r\ncontent-length: 100\r\n\r\n{")
+        stack.advance(11)
+        self.assertTrue(asked.gone)
+        self.assertEqual(len(stack.facts()["parked"]) + stack.facts()["own"], 1)
+        stack.advance(5)
+        self.assertEqual(len(stack.engine().asked), 2)
+
+    def test_parking_is_counted_once(self) -> None:
+        """However often the engine sends a request back, it had to wait once."""
+        stack = Stack(self)
+        stack.client().chat()
+        for hold_seconds in (2, 4, 8):
+            stack.engine().last.answer(503, b"{}")
+            stack.advance(hold_seconds)
+        self.assertEqual(stack.metric("admission_parked_total", model="reasoning"), 1)
+        stack.engine().last.answer(200, b"{}")
+        # Four tries that took no time: what was parked between is not the engine's.
+        self.assertEqual(stack.metric("gateway_upstream_seconds_count", model="reasoning"), 4)
+        self.assertEqual(stack.metric("gateway_upstream_seconds_sum", model="reasoning"), 0)
+
+    def test_a_fault_of_ours_in_a_stream(self) -> None:
+        """The client gets the error event; the log gets the traceback; nothing is left open."""
+        stack = Stack(self)
+        client = stack.client().chat(stream=True)
+        stack.advance(16)
+        self.patch(proxy, "is_event_stream", lambda _: 1 / 0)
+        stack.engine().last.answer(500, b"{}")
+        self.assertIn(b"internal_error", client.body)
+        self.assertEqual(stack.outcomes, ["internal_error"])
+        self.assertEqual(len(stack.gateway.exchanges), 0)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_no_credential_of_a_target_is_logged(self) -> None:
+        """A request names itself without its query."""
+        stack = Stack(self)
+        client = stack.client().get("/health?api_key=SECRET")
+        self.assertEqual(client.status, 200)
+        request = stack.client().chat().wire.protocol.requests[0]
+        self.assertNotIn("completions", repr(request))
+
+    def test_many_requests_at_once(self) -> None:
+        """One in each turn; none while the client reads no answers; all in the end."""
+        stack = Stack(self)
+        client = stack.client()
+        client.wire.congested = True
+        client.wire.protocol.dataReceived(b"GET /health HTTP/1.1\r\nHost: g\r\n\r\n" * 50)
+        self.assertEqual(client.received.count(b"HTTP/1.1 200"), 1)
+        stack.advance(5)
+        self.assertEqual(client.received.count(b"HTTP/1.1 200"), 1)
+        self.assertEqual(client.wire.producerState, "paused")
+        client.wire.relieve()
+        stack.advance(1)
+        self.assertEqual(client.received.count(b"HTTP/1.1 200"), 50)
+
+    def test_a_client_that_does_not_take_its_last_answer(self) -> None:
+        """Its connection is cut in the end."""
+        stack = Stack(self)
+        client = stack.client()
+        client.wire.congested = True
+        client.send(b"GET /health HTTP/1.0\r\n\r\n")
+        for _ in range(3):
+            client.wire.take(1)
+            stack.advance(50, step=5)
+        self.assertFalse(client.wire.closed)
+        stack.advance(121, step=5)
+        self.assertTrue(client.wire.aborted)
+
+    def test_a_head_and_a_body_have_bounds_of_their_own(self) -> None:
+        """An idle connection's timer neither cuts an upload nor answers for its bound."""
+        stack = Stack(self, CONFIG + "    timeouts: {bodySeconds: 200}\n")
+        client = stack.client().get("/health")
+        stack.advance(74)
+        client.send(b"POST /v1/x HTTP/1.1\r\nHost: g\r\nContent-Length: 100\r\n\r\n")
+        stack.advance(100, step=1)
+        self.assertFalse(client.wire.closed)
+        stack.advance(101, step=1)
+        self.assertIn(b"HTTP/1.1 408", client.received)
+
+    def test_close_among_other_tokens(self) -> None:
+        """Connection is a list."""
+        stack = Stack(self)
+        client = stack.client().get("/health", Connection="te, close")
+        stack.advance(1)
+        self.assertTrue(client.wire.closed)
+        self.assertEqual(client.headers["connection"], "close")
+
+    def test_two_upstreams_are_shown_together(self) -> None:
+        """What runs adds up, the fullest cache speaks."""
+        config = CONFIG.replace(
+            "upstream: http://10.0.0.1:8000",
+            "upstreams: ['http://10.0.0.1:8000', 'http://10.0.0.2:8000']",
+        )
+        stack = Stack(self, config)
+        stack.engine("10.0.0.2").gauges = {"running": 2, "waiting": 1, "kv": 0.5}
+        stack.poll(running=1, kv=0.1)
+        stack.advance(2)
+        self.assertEqual(stack.metric("vllm_requests_running", model="reasoning"), 3)
+        self.assertEqual(stack.metric("vllm_kv_usage_perc", model="reasoning"), 0.5)
+        self.assertEqual(stack.facts()["running"], 3)
+
+    def test_refusals_are_counted_with_their_reason(self) -> None:
+        """Whoever refuses: gate, drain, bytes, connections."""
+        stack = Stack(self, "maxConnections: 1\nmaxHeldBytes: 2000\nmaxBodyBytes: 2000\n" + CONFIG)
+        first = stack.client()
+        stack.client()
+        first.leave()
+        stack.client().post("/v1/x", b"x" * 1500 + b" " * 600).leave()
+        self.assertEqual(stack.metric("admission_rejected_total", model="", reason="queue_full"), 1)
+        drained = stack.gateway.drain()
+        client = stack.client().chat()
+        self.assertEqual(client.status, 503)
+        self.assertEqual(stack.metric("admission_rejected_total", model="", reason="draining"), 1)
+        stack.advance(15)
         self.assertTrue(drained.called)

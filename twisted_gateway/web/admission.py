@@ -35,9 +35,6 @@ class AdmissionEvents(Protocol):
     def waited(self, model: str, outcome: str, seconds: float) -> None:
         """A wait has ended: `admitted`, `refused` or `left`."""
 
-    def rejected(self, model: str, reason: str) -> None:
-        """A request was refused."""
-
 
 class Place:
     """A request's place in an engine, or its way there; an async context manager.
@@ -152,7 +149,7 @@ class Admission:
         decision = await self._decided(ticket, exchange, lambda now: self.gate.submit(ticket, now))
         if isinstance(decision, Refused):
             self._forget(ticket)
-            raise self._refusal(decision)
+            raise refusal(decision)
 
     async def refused(self, ticket: Ticket, exchange: Exchange, *, connected: bool) -> bool:
         """See `Place.again`."""
@@ -165,7 +162,7 @@ class Admission:
             if decision.reason is Reason.PARK_TIMEOUT:
                 # The engine did answer this one, if only with a refusal: that is what it gets.
                 return False
-            raise self._refusal(decision)
+            raise refusal(decision)
         return isinstance(decision, Admitted)
 
     def first_content(self, ticket: Ticket) -> None:
@@ -270,7 +267,9 @@ class Admission:
         self._tell(event)
         if answer.called:
             return await answer
-        self._events.parked(ticket.model, ticket.priority.name.lower())
+        if not exchange.parked:
+            exchange.parked = True
+            self._events.parked(ticket.model, ticket.priority.name.lower())
         started = self._clock.seconds()
         outcome = "left"
         try:
@@ -286,10 +285,6 @@ class Admission:
             waited_seconds = self._clock.seconds() - started
             exchange.waited_seconds += waited_seconds
             self._events.waited(ticket.model, outcome, waited_seconds)
-
-    def _refusal(self, decision: Refused) -> Problem:
-        self._events.rejected(decision.ticket.model, decision.reason.value)
-        return refusal(decision)
 
     def _tell(self, event: Callable[[float], list[Decision]]) -> None:
         try:

@@ -167,8 +167,8 @@ class GatewayChannel(HTTPChannel):
 
     def loseConnection(self) -> None:
         """Close once all is written; a client that does not take it is cut."""
-        super().loseConnection()
         if self._farewell is None:
+            super().loseConnection()
             self._look_at_farewell()
 
     def _look_at_farewell(self) -> None:

@@ -38,6 +38,7 @@ class Exchange:
         route: the bounded name of what handled it (`/v1/chat/completions`, `/metrics`, ...).
         model: the configured model, "" while none is known.
         status: the HTTP status that the client was sent, 0 while none was.
+        parked: whether it has had to wait.
         waited_seconds: time parked, in all.
         ttft_seconds: time to the first event that bears content; None where there was none.
         bytes_sent: body bytes handed to the client's transport.
@@ -64,6 +65,7 @@ class Exchange:
         self.route = ""
         self.model = ""
         self.status = 0
+        self.parked = False
         self.waited_seconds = 0.0
         self.ttft_seconds: float | None = None
         self.bytes_sent = 0

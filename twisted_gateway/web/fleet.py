@@ -220,6 +220,8 @@ class Fleet:
             return (
                 sorted(one.models),
                 one.names,
+                one.model.upstreams,
+                one.model.timeouts.connect_seconds,
                 one.model.observed,
                 one.model.api_key,
                 policy.poll_seconds,

@@ -52,16 +52,24 @@ class StreamMeter:
         self._last_content_at = 0.0
         self._on_first: Callable[[], None] = _nothing
         self._on_each: Callable[[], None] = _nothing
+        self._on_last: Callable[[], None] = _nothing
 
-    def begin(self, on_first: Callable[[], None], on_each: Callable[[], None]) -> None:
+    def begin(
+        self,
+        on_first: Callable[[], None],
+        on_each: Callable[[], None],
+        on_last: Callable[[], None],
+    ) -> None:
         """The stream begins.
 
         Args:
             on_first: called at its first event that bears content.
             on_each: called at each of them, the first included.
+            on_last: called once, at the stream's last event.
         """
         self._on_first = on_first
         self._on_each = on_each
+        self._on_last = on_last
 
     def event(self, meaning: Meaning) -> None:
         """One event has passed."""
@@ -73,7 +81,9 @@ class StreamMeter:
             self._prompt_tokens = meaning.prompt_tokens
         if meaning.error is not None and self.error is None:
             self.error = meaning.error
-        self.terminal = self.terminal or meaning.terminal
+        if meaning.terminal and not self.terminal:
+            self.terminal = True
+            self._on_last()
 
     def end(self) -> None:
         """Count the tokens: by the stream's own account where it gave one, else its events."""

@@ -22,6 +22,7 @@ from twisted_gateway.web.call import Call, read_call
 from twisted_gateway.web.exchange import Cut, Exchange
 from twisted_gateway.web.fleet import Fleet
 from twisted_gateway.web.meter import CallEvents, StreamMeter
+from twisted_gateway.web.problems import internal_error
 from twisted_gateway.web.proxy import Proxy, ProxyClient
 from twisted_gateway.web.reply import Reply
 
@@ -76,7 +77,7 @@ class Models:
         """
         exchange = request.exchange
         path = request.path.decode("utf-8", "replace")
-        if path == "/v1/models":
+        if path == "/v1/models" or path.startswith("/v1/models/"):
             raise MethodNotAllowed(["GET", "HEAD"])
         exchange.route = path if path in _ROUTES else "/v1/*"
         exchange.ends_itself = True
@@ -97,6 +98,10 @@ class Models:
             outcome = _tell(request, reply, problem)
         except CancelledError:
             outcome = _tell(request, reply, exchange.interruption())
+        except Exception:
+            # A fault of ours: the client is told in whatever form is open, and the log knows.
+            exchange.end(_tell(request, reply, internal_error()))
+            raise
         finally:
             left()
             if reply is not None:

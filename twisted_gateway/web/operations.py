@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway import __version__
+from twisted_gateway.core.sample import Sample
 from twisted_gateway.core.view import EngineView, GateView
 from twisted_gateway.engines.observer import Observation
 from twisted_gateway.telemetry.metrics import Metrics
@@ -123,6 +124,18 @@ class Operations:
         return states
 
 
+def _together(samples: list[Sample]) -> Sample | None:
+    """Several engines as one: what runs and waits adds up, the fullest KV cache speaks."""
+    if not samples:
+        return None
+    usages = [sample.kv_usage for sample in samples if sample.kv_usage is not None]
+    return Sample(
+        running=_total([sample.running for sample in samples]),
+        waiting=sum(sample.waiting for sample in samples),
+        kv_usage=max(usages, default=None),
+    )
+
+
 def _add_retired(states: dict[str, ModelState], view: GateView, *, in_flight_too: bool) -> None:
     """Count what a retired gate still holds to the models that are still there."""
     for name, totals in view.models.items():
@@ -142,15 +155,13 @@ def _observations(group: Group) -> list[Observation]:
 
 def _model_state(group: Group, name: str, view: GateView | None, now: float) -> ModelState:
     observations = _observations(group)
-    # Of several engines the oldest reading speaks: it is the one to look after.
-    samples = [one.sample for one in observations]
-    known = [sample for sample in samples if sample is not None]
-    oldest = min(known, key=lambda sample: sample.taken_at, default=None)
-    fresh = oldest is not None and not any(one.stale for one in observations)
+    known = [one.sample for one in observations if one.sample is not None]
+    fresh = [one.sample for one in observations if one.sample is not None and not one.stale]
     totals = None if view is None else view.models.get(name)
     return ModelState(
-        sample=oldest if fresh else None,
-        sample_age_seconds=None if oldest is None else now - oldest.taken_at,
+        sample=_together(fresh),
+        # Of several engines the oldest reading speaks: it is the one to look after.
+        sample_age_seconds=max((now - sample.taken_at for sample in known), default=None),
         parked_requests=None if view is None else totals.parked if totals else 0,
         parked_bytes=None if view is None else totals.parked_bytes if totals else 0,
         in_flight=None if view is None else totals.in_flight if totals else 0,

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
@@ -28,6 +28,7 @@ from twisted_gateway.upstream.errors import (
     ConnectFailed,
     ConnectTimedOut,
     Disconnected,
+    HandshakeFailed,
     UpstreamError,
 )
 from twisted_gateway.upstream.response import UpstreamResponse
@@ -37,6 +38,12 @@ from twisted_gateway.web.meter import StreamMeter
 from twisted_gateway.web.patience import Patience
 from twisted_gateway.web.relay import End, Relay, StreamRelay
 from twisted_gateway.web.reply import Reply
+
+SMALL_ANSWER_SECONDS = 10.0
+"""How long an engine's refusal may take to come whole."""
+
+AFTER_LAST_EVENT_SECONDS = 5.0
+"""How long a stream may stay open after its last event, before it is taken to have ended."""
 
 
 class ProxyClient(HTTPClient):
@@ -96,7 +103,7 @@ class Proxy:
         head: builds the headers of a request to the engine.
         meter: reads the metrics off the stream.
         release: lets the request's body go, once the engine's answer has begun.
-        took: told how many seconds the last try took, from its sending to its answer's end.
+        took: told how many seconds each try took, from its sending to its answer's end.
     """
 
     _log = Logger()
@@ -123,7 +130,8 @@ class Proxy:
         self._meter = meter
         self._release = release
         self._took = took
-        self._sent_at = clock.seconds()
+        self._sent_at: float | None = None
+        self._last_call: IDelayedCall | None = None
         self._patience = Patience(clock, call.model.timeouts, exchange.interrupt)
         reply.on_pause = self._patience.hold
         reply.on_resume = self._patience.release
@@ -143,8 +151,25 @@ class Proxy:
             self._release()
             return await self._pass_on(answer, place)
         finally:
-            self._patience.stop()
-            self._took(self._clock.seconds() - self._sent_at)
+            self._end_try()
+
+    def _end_try(self) -> None:
+        """The engine has said all it had to say to this try, or nobody waits for it any more."""
+        self._patience.stop()
+        sent_at, self._sent_at = self._sent_at, None
+        if sent_at is not None:
+            self._took(self._clock.seconds() - sent_at)
+
+    async def _read(self, answer: UpstreamResponse) -> tuple[bytes, bool]:
+        """A small answer, and whether that is all of it; what is slow or long is cut off."""
+        gatherer = _Gatherer(MAX_ERROR_BODY_BYTES)
+        answer.deliverBody(gatherer)
+        bound = self._clock.callLater(SMALL_ANSWER_SECONDS, gatherer.cut)
+        try:
+            return await gatherer.done
+        finally:
+            if bound.active():
+                bound.cancel()
 
     # To the engine
 
@@ -154,10 +179,10 @@ class Proxy:
             self._sent_at = self._clock.seconds()
             try:
                 answer = await self._try(place.upstream)
-            except ConnectTimedOut as fault:
+            except (ConnectTimedOut, HandshakeFailed) as fault:
                 raise self._unreachable(fault) from fault
             except ConnectFailed as fault:
-                self._patience.stop()
+                self._end_try()
                 self._exchange.trace.event("connection_refused")
                 if await place.again(connected=False):
                     continue
@@ -167,8 +192,8 @@ class Proxy:
             if not self._refuses(answer):
                 return answer
             self._exchange.trace.event("refused_by_engine", status=answer.code)
-            kept = KeptAnswer(answer, *await read_body(answer, MAX_ERROR_BODY_BYTES))
-            self._patience.stop()
+            kept = KeptAnswer(answer, *await self._read(answer))
+            self._end_try()
             if not await place.again(connected=True):
                 return kept
 
@@ -263,8 +288,8 @@ class Proxy:
     async def _pass_stream(self, answer: UpstreamResponse, place: PlaceLike) -> Outcome:
         splitter = EventSplitter()
         self._reply.begin_stream(answer.code, answer.phrase, self._headers(answer), splitter)
-        self._meter.begin(self._patience.begun, place.content)
         relay = StreamRelay(self._reply, self._patience.heard, splitter, self._meter.event)
+        self._meter.begin(self._patience.begun, place.content, lambda: self._end_soon(relay))
         answer.deliverBody(relay)
         try:
             end = await relay.done
@@ -273,6 +298,9 @@ class Proxy:
             if outcome is None:
                 raise
             return outcome
+        finally:
+            if self._last_call is not None and self._last_call.active():
+                self._last_call.cancel()
         if end is not End.WHOLE and not self._meter.terminal:
             self._reply.fail(
                 Problem(
@@ -290,6 +318,11 @@ class Proxy:
             self._reply.write(rest)
         self._reply.finish()
         return Outcome.UPSTREAM_ERROR if self._meter.error is not None else Outcome.OK
+
+    def _end_soon(self, relay: StreamRelay) -> None:
+        """The last event has come: what keeps the connection open now is no answer any more."""
+        self._patience.stop()
+        self._last_call = self._clock.callLater(AFTER_LAST_EVENT_SECONDS, relay.cut)
 
     def _already_over(self) -> Outcome | None:
         """How a stream ended whose client left after its last event, before the engine's own end.
@@ -318,7 +351,11 @@ class Proxy:
 
     async def _frame(self, answer: UpstreamResponse) -> Outcome:
         """The 200 is spent, and this is no event stream: its one event is an error."""
-        body, _ = await read_body(answer, MAX_ERROR_BODY_BYTES)
+        if answer.code < 400:
+            # Nobody would read it: it is not what was asked for.
+            answer.abort()
+            return self._frame_body(answer, b"")
+        body, _ = await self._read(answer)
         return self._frame_body(answer, body)
 
     def _frame_body(self, answer: UpstreamResponse, body: bytes) -> Outcome:
@@ -352,11 +389,15 @@ class _Gatherer(TwistedProtocol):
         self._pieces.append(data)
         self._size += len(data)
         if self._size > self._limit_bytes:
-            self._abort(self.done)
-            self._finish(whole=False)
+            self.cut()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._finish(whole=bool(reason.check(ResponseDone, PotentialDataLoss)))
+
+    def cut(self) -> None:
+        """Do with what has come, and drop the connection."""
+        self._abort(self.done)
+        self._finish(whole=False)
 
     def _finish(self, *, whole: bool) -> None:
         if not self.done.called:
@@ -365,16 +406,6 @@ class _Gatherer(TwistedProtocol):
     def _abort(self, _: object) -> None:
         transport: Any = self.transport
         transport.abortConnection()
-
-
-async def read_body(answer: UpstreamResponse, limit_bytes: int) -> tuple[bytes, bool]:
-    """The body of a small answer, and whether that is all of it.
-
-    What is beyond the limit is cut off, with the connection. Cancelling aborts the connection.
-    """
-    gatherer = _Gatherer(limit_bytes)
-    answer.deliverBody(gatherer)
-    return await gatherer.done
 
 
 def _first(answer: UpstreamResponse, name: bytes) -> bytes:

@@ -72,6 +72,12 @@ class Relay(Protocol):
         else:
             self.done.callback(End.BROKEN)
 
+    def cut(self) -> None:
+        """Take the body as ended here, and drop the connection."""
+        self._abort(self.done)
+        if not self.done.called:
+            self.done.callback(End.BROKEN)
+
     def _abort(self, _: Deferred[End]) -> None:
         cast(_BodyTransport, self.transport).abortConnection()
 

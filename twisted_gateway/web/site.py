@@ -82,6 +82,7 @@ class GatewaySite(Site):
         held: bytes of request bodies held by the process.
         connections: connections of the process.
         open_exchange: makes the exchange of a request whose head has been read.
+        turned_away: told of each connection past the bound.
     """
 
     protocol = cast(Any, GatewayChannel)
@@ -100,6 +101,7 @@ class GatewaySite(Site):
         held: HeldBytes,
         connections: Connections,
         open_exchange: Callable[[GatewayRequest], Exchange],
+        turned_away: Callable[[], None],
     ) -> None:
         """Take what the class documents."""
         super().__init__(resource, timeout=IDLE_SECONDS, reactor=reactor)
@@ -107,6 +109,7 @@ class GatewaySite(Site):
         self.held = held
         self._connections = connections
         self.open_exchange = open_exchange
+        self._turned_away = turned_away
         self.closing = False
         self._channels: set[GatewayChannel] = set()
 
@@ -122,8 +125,18 @@ class GatewaySite(Site):
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """A channel, or, past the bound, a protocol that says so and closes."""
         if self._connections.now >= self._connections.limit:
+            self._turned_away()
             return _TooManyConnections(self._connections.limit)
         return super().buildProtocol(addr)
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """HTTP/1.1 alone, whatever else is installed: the channel speaks nothing else."""
+        return [b"http/1.1"]
+
+    @property
+    def open_connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._channels)
 
     def connection_opened(self, channel: GatewayChannel) -> None:
         """A client has connected."""
@@ -134,6 +147,12 @@ class GatewaySite(Site):
         """A channel has ended."""
         self._connections.now -= 1
         self._channels.discard(channel)
+
+    def cut_connections(self) -> None:
+        """Abort those with a request under way."""
+        for channel in list(self._channels):
+            if channel.requests:
+                channel.abortConnection()
 
     def close_connections(self) -> None:
         """Close those that are idle, and each other one with the answer that is under way."""
@@ -246,7 +265,7 @@ def routing_problem(refusal: object, request: GatewayRequest) -> Problem:
     path = request.path.decode("utf-8", "replace")
     if isinstance(refusal, MethodNotAllowed):
         allowed = sorted(refusal.valid_methods or ())
-        if path == "/v1/models":
+        if path == "/v1/models" or path.startswith("/v1/models/"):
             # The route of everything below /v1 takes POST; the list of models does not.
             allowed = ["GET", "HEAD"]
         return Problem(
