@@ -60,8 +60,7 @@ class Engine:
     def start(self) -> None:
         """Start it without waiting."""
         self.process.start()
-        # It computes on the CPU, which an engine elsewhere leaves to gateway, nginx and clients.
-        os.setpriority(os.PRIO_PROCESS, self.process.pid, 5)
+        self.process.yield_to_others()
 
     def wait_ready(self) -> None:
         """Wait until it serves.

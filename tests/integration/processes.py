@@ -18,6 +18,7 @@ from types import FrameType
 
 _PORTS = range(20_000, 32_000)
 _given: set[int] = set()
+_NICE = 10
 _running: list[Process] = []
 
 
@@ -149,6 +150,18 @@ class Process:
                 start_new_session=True,
             )
         _running.append(self)
+
+    def yield_to_others(self) -> None:
+        """Let all others that want the CPU have it first.
+
+        An engine that computes on the CPU would else take what one elsewhere leaves to gateway,
+        nginx and clients: vLLM's processes wait for each other in busy loops.
+        """
+        os.setpriority(os.PRIO_PROCESS, self.pid, _NICE)
+        # Where Linux groups processes by session, niceness counts within the group alone, and the
+        # group has one of its own.
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.pid}/autogroup").write_text(str(_NICE))
 
     def wait_ready(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until `ready()`.
