@@ -129,7 +129,8 @@ class CommandLine(TestCase):
         reactor.stop = lambda: stops.append(1)
         for hook, *_ in reactor.whenRunningHooks:
             hook()
-        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
         self.assertTrue(gateway.fleet.draining)
         self.assertEqual(stops, [])
         reactor.pump([0.5] * 8)

@@ -108,6 +108,7 @@ class _Process(MultiService):
         super().__init__()
         self._reactor = reactor
         self._gateway = gateway
+        self._draining = False
         gateway.setServiceParent(self)
 
     def setServiceParent(self, parent: Any) -> None:
@@ -139,8 +140,10 @@ class _Process(MultiService):
         return lambda number, frame: self._reactor.callFromThread(act)
 
     def _drain(self) -> None:
-        drained = self._gateway.drain().addBoth(lambda _: self._stop())
-        in_background(drained, self._log, "the drain")
+        drained = self._gateway.drain()
+        if not self._draining:
+            self._draining = True
+            in_background(drained.addBoth(lambda _: self._stop()), self._log, "the drain")
 
     def _stop(self) -> None:
         if self._reactor.running:

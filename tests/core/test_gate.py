@@ -467,6 +467,16 @@ class Outages(GateTests):
         gate.poll_failed(0, 6, stale=True)
         return gate
 
+    def test_an_answer_that_breaks_off_holds_the_engine(self) -> None:
+        """It may be dying: its place goes to nobody before a good poll."""
+        gate = Gate(FOUR)
+        poll(gate, Sample(running=0, waiting=0), 0)
+        tickets = self.burst(gate, 6, 1)
+        self.assertEqual(gate.broken(tickets[0], 2), [])
+        self.assertEqual(gate.finished(tickets[0], 2), [])
+        self.assertEqual(gate.view(2).engines[0].hold, Hold.REFUSED_CONNECTION)
+        self.assertEqual(poll(gate, Sample(running=3, waiting=0), 3), tickets[4:5])
+
     def test_not_yet_stale(self) -> None:
         """Until the engine is stale its last page counts."""
         gate = Gate(FOUR)

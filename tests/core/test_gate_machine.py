@@ -404,6 +404,16 @@ class GateMachine(RuleBasedStateMachine):
         self.end(ticket, "finished")
         assert self.settled(decisions) == []
 
+    @precondition(lambda self: self.of(TicketState.SENT))
+    @rule(data=st.data())
+    def breaks(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(self.of(TicketState.SENT)))
+        engine = self.engine_of(ticket)
+        if engine.refused_at is None:
+            engine.probe_at = self.now + self.model.policy.poll_seconds
+        engine.refused_at = self.now
+        assert self.settled(self.gate.broken(ticket, self.now)) == []
+
     @precondition(lambda self: self.all)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
@@ -459,7 +469,10 @@ class GateMachine(RuleBasedStateMachine):
         data.draw(st.sampled_from(self.of(TicketState.PARKED))).head_sent = True
 
     @precondition(lambda self: self.all)
-    @rule(data=st.data(), event=st.sampled_from(["submit", "first_content", "finished", "refuse"]))
+    @rule(
+        data=st.data(),
+        event=st.sampled_from(["submit", "first_content", "finished", "broken", "refuse"]),
+    )
     def illegal(self, data: st.DataObject, event: str) -> None:
         ticket = data.draw(st.sampled_from(self.all))
         if event == "submit":

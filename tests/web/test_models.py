@@ -770,6 +770,19 @@ class Reviewed(TestCase):
         request = stack.client().chat().wire.protocol.requests[0]
         self.assertNotIn("completions", repr(request))
 
+    def test_an_engine_that_dies_takes_no_parked_request_along(self) -> None:
+        """The place that a broken stream frees goes to nobody before a poll shows that it lives."""
+        stack = Stack(self)
+        for _ in range(6):
+            stack.client().chat(stream=True)
+        for asked in list(stack.engine().asked):
+            asked.stream(ROLE, token("a")).die()
+        self.assertEqual(len(stack.engine().asked), 4)
+        self.assertEqual(len(stack.facts()["parked"]), 2)
+        self.assertEqual(stack.facts()["engines"][0]["hold"], "refused_connection")
+        stack.poll(running=0)
+        self.assertEqual(len(stack.engine().asked), 6)
+
     def test_many_requests_at_once(self) -> None:
         """One in each turn; none while the client reads no answers; all in the end."""
         stack = Stack(self)

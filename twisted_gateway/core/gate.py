@@ -10,6 +10,7 @@ A ticket
     first_content        illegal             illegal           SENT                      illegal
     finished             illegal             illegal           DONE                      illegal
     refused_by_engine    illegal             illegal           SENT, PARKED, DONE        illegal
+    broken               illegal             illegal           SENT                      illegal
     client_gone          DONE                DONE              DONE                      DONE
     any other event      NEW                 PARKED, SENT, DONE  SENT                    DONE
 
@@ -26,7 +27,8 @@ An engine
     NO_GATE      the same, `auto` having learned nothing             always
     CLOSED       stale, `closed`                                     never
 
-    A refused connection holds the engine, whatever its sight, until a good poll; while polls fail,
+    A refused connection, or an answer that breaks off (the engine may be dying, and take what it
+    will never answer), holds the engine, whatever its sight, until a good poll; while polls fail,
     and where there are none, one ticket goes every poll_seconds to try (not while CLOSED), and its
     answer ends the hold. An unchanged page that has shut an engine with nothing of ours in it for
     60 s lets one ticket try.
@@ -227,6 +229,15 @@ class Gate:
         if ticket.state is TicketState.PARKED:
             decisions.append(Parked(ticket))
         return decisions
+
+    def broken(self, ticket: Ticket, now: float) -> list[Decision]:
+        """The engine's answer to a sent request broke off.
+
+        It may be dying, and take connections that it will never answer: nobody else is sent
+        until a poll shows that it lives, as after a refused connection.
+        """
+        self._ledger_of(ticket, "broken").refused_connection(self._policy, now)
+        return self._admit(now)
 
     # Engines
 

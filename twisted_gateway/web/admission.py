@@ -95,6 +95,10 @@ class Place:
         """
         return await self._admission.refused(self.ticket, self._exchange, connected=connected)
 
+    def broken(self) -> None:
+        """The engine's answer broke off: it may be dying."""
+        self._admission.broken(self.ticket)
+
     def content(self) -> None:
         """An event that bears content came; the first one ends the prefill."""
         ticket = self.ticket
@@ -164,6 +168,10 @@ class Admission:
                 return False
             raise refusal(decision)
         return isinstance(decision, Admitted)
+
+    def broken(self, ticket: Ticket) -> None:
+        """See `Place.broken`."""
+        self._tell(lambda now: self.gate.broken(ticket, now))
 
     def first_content(self, ticket: Ticket) -> None:
         """The prefill of this ticket is over."""

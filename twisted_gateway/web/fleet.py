@@ -66,6 +66,9 @@ class OpenPlace:
         self._choose()
         return True
 
+    def broken(self) -> None:
+        """The answer broke off; nobody waits here."""
+
     def content(self) -> None:
         """Content came; nobody counts it here."""
 

@@ -29,6 +29,7 @@ from twisted_gateway.upstream.errors import (
     ConnectTimedOut,
     Disconnected,
     HandshakeFailed,
+    Truncated,
     UpstreamError,
 )
 from twisted_gateway.upstream.response import UpstreamResponse
@@ -77,6 +78,9 @@ class PlaceLike(Protocol):
 
     async def again(self, *, connected: bool) -> bool:
         """The engine refused; True when the request may be tried once more."""
+
+    def broken(self) -> None:
+        """The engine's answer broke off."""
 
     def content(self) -> None:
         """An event that bears content came."""
@@ -188,6 +192,8 @@ class Proxy:
                     continue
                 raise self._unreachable(fault) from fault
             except UpstreamError as fault:
+                if isinstance(fault, Disconnected | Truncated):
+                    place.broken()
                 raise self._unreachable(fault) from fault
             if not self._refuses(answer):
                 return answer
@@ -254,7 +260,7 @@ class Proxy:
             return await self._pass_stream(answer, place)
         if self._reply.spent:
             return await self._frame(answer)
-        return await self._pass_bytes(answer)
+        return await self._pass_bytes(answer, place)
 
     def _pass_kept(self, kept: KeptAnswer) -> Outcome:
         if self._reply.spent:
@@ -273,13 +279,14 @@ class Proxy:
         self._reply.finish()
         return Outcome.UPSTREAM_STATUS
 
-    async def _pass_bytes(self, answer: UpstreamResponse) -> Outcome:
+    async def _pass_bytes(self, answer: UpstreamResponse, place: PlaceLike) -> Outcome:
         length = answer.length if isinstance(answer.length, int) else None
         self._begin(answer, length)
         self._patience.begun()
         relay = Relay(self._reply, self._patience.heard)
         answer.deliverBody(relay)
         if await relay.done is End.BROKEN:
+            place.broken()
             self._reply.abort()
             return Outcome.UPSTREAM_INCOMPLETE
         self._reply.finish()
@@ -302,6 +309,7 @@ class Proxy:
             if self._last_call is not None and self._last_call.active():
                 self._last_call.cancel()
         if end is not End.WHOLE and not self._meter.terminal:
+            place.broken()
             self._reply.fail(
                 Problem(
                     "upstream_incomplete",
