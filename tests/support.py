@@ -13,8 +13,17 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-settings.register_profile("ci", derandomize=True, deadline=None, database=None)
-settings.register_profile("dev", deadline=None)
+# The suite is to be run at every save; EXAMPLES_SCALE=1 or more looks longer, as CI does.
+_SCALE = float(os.environ.get("EXAMPLES_SCALE", "0.2"))
+
+
+def examples(count: int) -> settings:
+    """So many examples of a property, scaled."""
+    return settings(max_examples=max(5, round(count * _SCALE)))
+
+
+settings.register_profile("ci", examples(100), derandomize=True, deadline=None, database=None)
+settings.register_profile("dev", examples(100), deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 

@@ -99,15 +99,15 @@ class Bursts(TestCase):
     def test_no_slot_time_is_lost_to_the_poll_interval(self) -> None:
         """A place that frees is filled at once, though polls are an age apart."""
         stack, engine = self._stack(CONFIG.replace("4}", "4, pollSeconds: 500}"))
-        clients = self._burst(stack, 40, words=1, tokens=25)
+        clients = self._burst(stack, 20, words=1, tokens=25)
         started = stack.now
         while not all(client.whole for client in clients):
             parked = stack.facts()["parked"]
             if parked:
                 self.assertEqual(engine.host.engine.in_engine_now, 4)
             stack.advance(0.05, step=0.05)
-        # 10 rounds of 25 steps of 40 ms, and a prefill each.
-        self.assertLess(stack.now - started, 10 * 25 * 0.04 * 1.3)
+        # 5 rounds of 25 steps of 40 ms, and a prefill each.
+        self.assertLess(stack.now - started, 5 * 25 * 0.04 * 1.3)
         self.assertEqual(engine.host.engine.peak_in_engine, 4)
 
     def test_direct_callers_count(self) -> None:

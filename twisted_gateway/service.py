@@ -116,7 +116,10 @@ class Gateway(MultiService):
 
         self.site = site(root.public(with_operations=not config.admin_listen), connections)
         # Clients that take all connections must not keep the probes of the orchestrator out.
-        self.admin_site = site(root.admin(), Connections(ADMIN_CONNECTIONS))
+        self._sites = [(place, self.site) for place in config.listen]
+        if config.admin_listen:
+            admin = site(root.admin(), Connections(ADMIN_CONNECTIONS))
+            self._sites += [(place, admin) for place in config.admin_listen]
         self._held = held
         self._connections = connections
 
@@ -125,9 +128,7 @@ class Gateway(MultiService):
     def startService(self) -> None:
         """Observe, gate and listen."""
         self._adopt(self._config)
-        public = [(place, self.site) for place in self._config.listen]
-        admin = [(place, self.admin_site) for place in self._config.admin_listen]
-        for place, site in [*public, *admin]:
+        for place, site in self._sites:
             # Its services say at once when a port is taken: no gateway runs without one of its own.
             listener = strports.service(_with_backlog(place), site, reactor=self._reactor)
             listener.setServiceParent(self)
@@ -257,7 +258,7 @@ class Gateway(MultiService):
         assert outcome is not None
         self.exchanges.closed(exchange)
         self.metrics.ended(exchange.route, exchange.model, outcome)
-        if outcome is Outcome.REJECTED:
+        if outcome is Outcome.REJECTED and exchange.reason:
             self.metrics.rejected(exchange.model, exchange.reason)
         exchange.trace.describe(method=exchange.method, route=exchange.route)
         exchange.trace.end(outcome, exchange.status)
@@ -268,6 +269,7 @@ class Gateway(MultiService):
                 route=exchange.route,
                 model=exchange.model,
                 outcome=outcome,
+                reason=exchange.reason,
                 status=exchange.status,
                 waited_seconds=exchange.waited_seconds,
                 ttft_seconds=exchange.ttft_seconds,

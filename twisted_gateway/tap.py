@@ -96,7 +96,7 @@ def makeService(options: Options) -> IService:
     gateway = _gateway(reactor, config, lambda: _load(options))
     if config.reload == "watch":
         Watcher(reactor, path, gateway.reload).setServiceParent(gateway)
-    return _Process(reactor, gateway)
+    return _Process(reactor, gateway, daemon=_in_background(options))
 
 
 class _Process(MultiService):
@@ -104,8 +104,9 @@ class _Process(MultiService):
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, gateway: Gateway) -> None:
+    def __init__(self, reactor: Any, gateway: Gateway, *, daemon: bool = False) -> None:
         super().__init__()
+        self._daemon = daemon
         self._reactor = reactor
         self._gateway = gateway
         self._draining = False
@@ -122,11 +123,15 @@ class _Process(MultiService):
 
         Raises:
             SystemExit: 1, a listener's port cannot be had; it has been said which.
+            CannotListenError: the same, where twistd has put itself into the background.
         """
         try:
             super().startService()
         except (CannotListenError, OSError) as fault:
             _complain(f"cannot listen: {fault}")
+            if self._daemon:
+                # twistd's parent process waits to be told of an exception, and of no exit.
+                raise
             raise SystemExit(1) from None
         self._reactor.callWhenRunning(self._take_signals)
 
@@ -226,6 +231,11 @@ def _gateway(reactor: Any, config: Config, reload: Callable[[], Config] | None) 
         access_log=AccessLog(),
         load=reload,
     )
+
+
+def _in_background(options: Options) -> bool:
+    """Whether twistd runs as a daemon: on POSIX it does unless told not to."""
+    return options.parent is not None and not options.parent.get("nodaemon", True)
 
 
 def _config_path(options: Options) -> Path:

@@ -3,10 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.config.loading import LoadingTestCase
+from tests.support import examples
 from twisted_gateway.config.dump import dump
 from twisted_gateway.config.faults import ConfigError
 from twisted_gateway.config.schema import Config
@@ -89,7 +90,7 @@ class DumpTests(LoadingTestCase):
             self.load("tenants: {trustedProxies: [10.0.0.1, 'fd00::/8']}\n" + self.model(""))
         )
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(
         NAMES
         | st.sampled_from(["no", "1e3", "0o7", "12", "~", "null", "<<", "1:30", "=", "x" * 200]),

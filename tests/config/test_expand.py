@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.config.expand import escape, expand
 from twisted_gateway.config.faults import Wrong
 
@@ -41,7 +41,7 @@ class ExpandTests(TestCase):
             fault = self.assertRaises(Wrong, expand, text, ENVIRONMENT)
             self.assertIn("${NAME}", str(fault))
 
-    @settings(max_examples=50)
+    @examples(50)
     @given(st.text(st.sampled_from("$${}A:-x"), max_size=12))
     def test_escape(self, text: str) -> None:
         """An escaped text expands to itself, whatever it holds."""

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from ipaddress import ip_network
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.config import forms
 from twisted_gateway.config.faults import Wrong
 
@@ -51,7 +51,16 @@ class FormTests(TestCase):
                 "http://h:x",
                 "http://h:99999",
             ),
-            *("http://u:p@h", "http://@h", "http://h?q", "http://h/#", "http://h?", "http://h/a b"),
+            *(
+                "http://h/v1",
+                "http://h/a/v1/",
+                "http://u:p@h",
+                "http://@h",
+                "http://h?q",
+                "http://h/#",
+                "http://h?",
+                "http://h/a b",
+            ),
             *(
                 "http://h\n",
                 "http://h\\x",
@@ -146,7 +155,7 @@ class FormTests(TestCase):
             *("tcp:80:what=1", "tcp:80\n", "ssl:443:privateKey=/does/not/exist"),
         )
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.text(st.sampled_from("http:/[]@?#%.\n* 9aé\ud800"), max_size=20))
     def test_any_text(self, text: str) -> None:
         """No text gives anything but a value or `Wrong`."""

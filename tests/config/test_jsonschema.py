@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.config.loading import LoadingTestCase
+from tests.support import examples
 from twisted_gateway.config.faults import ConfigError
 from twisted_gateway.config.jsonschema import json_schema
 
@@ -118,7 +119,7 @@ class JSONSchemaTests(LoadingTestCase):
             return False
         return True
 
-    @settings(max_examples=50)
+    @examples(50)
     @given(documents())
     def test_what_loads_is_valid(self, document: dict[str, Any]) -> None:
         """What the loader takes, the schema takes."""

@@ -4,10 +4,11 @@ import os
 import string
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.config.loading import LoadingTestCase
+from tests.support import examples
 from twisted_gateway.config.faults import ConfigError, Fault
 from twisted_gateway.config.load import load, load_file
 from twisted_gateway.config.schema import Config, Timeouts
@@ -240,19 +241,19 @@ class RobustnessTests(LoadingTestCase):
         else:
             self.assertIsInstance(config, Config)
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.text(max_size=60))
     def test_any_text(self, text: str) -> None:
         """Any text gives a configuration or faults of one line each."""
         self.outcome(text)
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.lists(st.sampled_from(PIECES), max_size=25))
     def test_any_pieces(self, pieces: list[str]) -> None:
         """So does any medley of what configurations are made of."""
         self.outcome("".join(pieces))
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         st.sampled_from(
             ["upstream", "engine", "apiKey", "paths", "admission", "timeouts", "aliases"]
@@ -394,7 +395,7 @@ class SecretTests(LoadingTestCase):
         )
         self.assertNotIn("hunter2", repr(config))
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(st.text(string.printable, max_size=20))
     def test_any_secret(self, text: str) -> None:
         """Any file's content is a credential of visible ASCII, nothing, or a fault."""

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.config.source import (
     MAX_CHARACTERS,
     MAX_DEPTH,
@@ -102,7 +102,7 @@ class ParseTests(TestCase):
         ):
             self.assertIn("expected YAML", self.fault(text)[1])
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.text(st.sampled_from("a:- \n\t[]{},&*!|>'\"%@#?~<\\$0x\u2028\ud800"), max_size=40))
     def test_any_text(self, text: str) -> None:
         """Any text gives nodes or one fault with a line within the text."""

@@ -7,10 +7,10 @@ import json
 import re
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.core.body import (
     MOST_SEQUENCES,
     MOST_TOKENS,
@@ -146,7 +146,7 @@ NOISE = st.one_of(
 class Agreement(TestCase):
     """The scanner against a strict reading by the standard library."""
 
-    @settings(max_examples=100)
+    @examples(100)
     @given(objects(VALUES), SPACE)
     @example('{"model":"a","x":{"model":"b"},"model":"a"}', "")
     @example('{"model":"model","x":{"model":1}}', "")
@@ -156,7 +156,7 @@ class Agreement(TestCase):
         body = (space + text + space).encode("utf-8", "replace")
         self.assertEqual(found(body), reference(body))
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         st.dictionaries(TEXT.filter(lambda key: key.casefold() != "model"), SCALARS, max_size=6),
         st.text(min_size=1, max_size=8),
@@ -181,7 +181,7 @@ class Agreement(TestCase):
         body = text.encode("utf-8", "replace")
         self.assertEqual(found(body), model)
 
-    @settings(max_examples=100)
+    @examples(100)
     @given(objects(VALUES), st.lists(st.tuples(st.integers(0), NOISE, st.integers(0, 3))))
     def test_mutations(self, text: str, noise: list[tuple[int, bytes, int]]) -> None:
         """Of damaged objects it refuses what a strict reader refuses, and no other."""
@@ -191,7 +191,7 @@ class Agreement(TestCase):
             body = body[:place] + piece + body[place + dropped :]
         self.assertEqual(found(body), reference(body))
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(objects(VALUES), st.text(min_size=1).filter(lambda name: name.isprintable()))
     def test_rewriting(self, text: str, name: str) -> None:
         """Rewriting changes the model and leaves every other byte."""

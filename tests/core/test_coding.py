@@ -9,10 +9,10 @@ import struct
 import tracemalloc
 
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.core.coding import (
     MOST_MEMBERS,
     CodingCorrupt,
@@ -50,7 +50,7 @@ LIMIT = 4096
 class Decoding(TestCase):
     """Bodies that pass."""
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         st.lists(st.sampled_from(("gzip", "zstd", "identity")), max_size=2),
         st.lists(st.binary(max_size=300), min_size=1, max_size=3),
@@ -69,7 +69,7 @@ class Decoding(TestCase):
         else:
             self.assertEqual(decode(body, ", ".join(codings), limit), data)
 
-    @settings(max_examples=80)
+    @examples(80)
     @given(
         st.sampled_from(("gzip", "zstd")),
         st.binary(min_size=1, max_size=60),

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.core.errors import error_frame
 from twisted_gateway.core.events import (
     DONE,
@@ -284,7 +284,7 @@ class Unreadable(TestCase):
         ):
             self.assertEqual(classify(Event(None, name)), expected, name)
 
-    @settings(max_examples=100)
+    @examples(100)
     @given(
         st.one_of(
             st.binary(max_size=60),

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.core.gate import (
     Admitted,
     Decision,
@@ -648,7 +648,8 @@ class AnySequence(TestCase):
         run_state_machine_as_test(
             GateMachine,
             settings=settings(
-                max_examples=int(os.environ.get("GATE_MACHINE_EXAMPLES", "40")),
+                max_examples=int(os.environ.get("GATE_MACHINE_EXAMPLES", "0"))
+                or examples(60).max_examples,
                 stateful_step_count=40,
                 deadline=None,
             ),

@@ -7,11 +7,11 @@ from ipaddress import ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.web.http_headers import Headers
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.core.headers import (
     Pair,
     client_address,
@@ -247,7 +247,7 @@ class Requests(TestCase):
             self.assertEqual(trail, ["10.0.0.1"])
         self.assertNotIn("authorization", to_engine(api_key="a\r\nX: y"))
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         st.lists(st.tuples(NAMES, st.one_of(NAMES, st.binary(max_size=8))), max_size=8),
         st.sampled_from(["", "192.0.2.7", "10.0.0.1", "::1"]),
@@ -375,7 +375,7 @@ class Locations(TestCase):
         for broken in (b"http://[engine/", b"//[x"):
             self.assertIsNone(outside_location(broken, self.ENGINES, {}))
 
-    @settings(max_examples=80)
+    @examples(80)
     @given(st.text("/\\.:@?#ae\t\xe9[]", max_size=12), st.sampled_from(["", ":8000", ":x"]))
     @example("//evil.example", ":8000")
     def test_no_host_gets_out(self, rest: str, port: str) -> None:
@@ -418,7 +418,7 @@ class Clients(TestCase):
             got = client_address(peer, [value.encode() for value in values], TRUSTED)
             self.assertEqual(got, expected, (peer, values))
 
-    @settings(max_examples=80)
+    @examples(80)
     @given(st.lists(st.binary(max_size=12), max_size=3), st.binary(max_size=12))
     def test_client_cannot_choose(self, forged: list[bytes], more: bytes) -> None:
         """Whatever stands before what the trusted proxy appended does not matter."""

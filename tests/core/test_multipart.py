@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.core.body import BodyError, BodyFacts, rewrite
 from twisted_gateway.core.multipart import (
     MOST_HEADER_BYTES,
@@ -37,7 +37,7 @@ NOISE = b'\r\n|\n|\r|--B|--B--|\r\n--B\r\n|\r\n\r\n|"|;|\\|name=|model|\xff|:|*|
 class Agreement(TestCase):
     """Against bodies whose parts are known."""
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         st.text("abcXYZ019'+_-", min_size=1, max_size=70),
         st.lists(
@@ -86,7 +86,7 @@ class Agreement(TestCase):
         self.assertEqual(changed, body[:start] + b"Qwen/3" + body[end:])
         self.assertEqual(read_multipart(changed, header).model, "Qwen/3")
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         st.lists(
             st.tuples(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.preferences import prefer_wait, priority, request_id
@@ -87,7 +87,7 @@ class PreferWait(TestCase):
             self.assertEqual(prefer_wait(values), expected, values)
         self.assertEqual(prefer_wait([b"\xff", b"wait=8"]), 8)
 
-    @settings(max_examples=80)
+    @examples(80)
     @given(st.text(' ,;="\\wait0159x', max_size=30), st.integers(0, 10**12))
     def test_never_raises(self, text: str, seconds: int) -> None:
         """Nothing makes it raise, and a well-formed element in front always counts."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.core.sse import (
     HELD_LIMIT_BYTES,
     KEEP_ALIVE,
@@ -85,7 +85,7 @@ ATOMS = st.sampled_from(
 class AnyChunking(TestCase):
     """Whatever the pieces, the same comes out."""
 
-    @settings(max_examples=150)
+    @examples(150)
     @given(
         st.lists(st.one_of(ATOMS, ATOMS, st.binary(max_size=4)), max_size=14).map(b"".join),
         st.lists(st.integers(0, 200), max_size=8),
@@ -106,7 +106,7 @@ class AnyChunking(TestCase):
         for pieces in ([stream], bytewise(stream), somehow):
             self.assertEqual(told(EventSplitter(limit_bytes), pieces), expected)
 
-    @settings(max_examples=100)
+    @examples(100)
     @given(
         st.lists(ATOMS, max_size=14).map(b"".join),
         st.sampled_from([12, 30, HELD_LIMIT_BYTES]),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from tests.demo.harness import run_dry
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.demo.engine import Engine, EngineDead
 from twisted_gateway.demo.scheduler import Gauges, Job, Profile, Step
 
@@ -368,7 +368,7 @@ _MOVES = st.lists(
 class AnyWorkTests(TestCase):
     """Whatever is asked of an engine."""
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(_MOVES, st.integers(1, 5), st.booleans())
     def test_everything_ends_and_nothing_is_left(
         self, moves: list[tuple[str, int, int]], seqs: int, prefixed: bool

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.demo.kvcache import Holding, KvCache
 
 
@@ -85,7 +85,7 @@ class KvCacheTests(TestCase):
         cache.release(other)
         self.assertEqual((cache.used_blocks, cache.idle_blocks), (1, 0))
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(
         st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 120)), max_size=40)
     )

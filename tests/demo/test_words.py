@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.demo.words import Answer, block_keys, prompt_tokens
 
 
 class AnswerTests(TestCase):
     """The answers themselves."""
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(st.binary(max_size=20), st.lists(st.integers(1, 90), max_size=12))
     def test_any_cutting_gives_the_same_text(self, prompt: bytes, cuts: list[int]) -> None:
         """However an answer is cut into pieces, and however long it goes on, it is one text."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import math
 
-from hypothesis import example, given, reject, settings
+from hypothesis import example, given, reject
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.engines.pages import body, fixture
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.engines.exposition import MAX_LINES, MAX_PAGE_BYTES, MAX_SERIES, parse
 
 Plain = tuple[str, tuple[tuple[str, str], ...], str]
@@ -81,7 +81,7 @@ def one(line: bytes) -> tuple[dict[str, str], float, bool]:
 
 
 class AgainstThePrometheusParserTests(TestCase):
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.lists(lines() | _NOISE, max_size=8))
     @example(['a{model_name="}{\\\\",engine="a\\"b"} 1\n'])
     def test_it_finds_the_same_series(self, page: list[str]) -> None:
@@ -107,7 +107,7 @@ class AgainstThePrometheusParserTests(TestCase):
             self.assertEqual(parsed(text, wanted), reference(text.decode(), wanted))
             self.assertTrue(parsed(text, wanted))
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode), st.booleans())
     def test_no_bytes_raise(self, noise: bytes, started: bool) -> None:
         """Whatever bytes come, alone or behind a wanted name, nothing is raised."""

@@ -6,11 +6,11 @@ import gzip
 import math
 from collections.abc import Collection
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engines.pages import body, fixture, vllm
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.config.schema import EngineKind
 from twisted_gateway.engines.kinds import KINDS, read
 from twisted_gateway.engines.reading import Reading
@@ -206,7 +206,7 @@ class UnknownIsNeverZeroTests(ReadingTestCase):
         ]:
             self.assertProblem(VLLM, text, word, readable=False)
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(
         st.sampled_from(sorted(KINDS, key=lambda kind: kind.value)),
         st.sampled_from(["vllm_idle.prom", "sglang_dp2_tp2_pp2_priority.prom", "tgi.prom"]),

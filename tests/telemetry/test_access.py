@@ -67,7 +67,7 @@ class AccessTests(TestCase):
         self.assertEqual(
             lines(ENTRY)[0],
             "request_id=r-1 trace_id=0af7651916cd43dd8448eb211c80319c route=/v1/chat/completions"
-            " model=reasoning outcome=ok status=200 waited_seconds=2.5 ttft_seconds=3.142"
+            " model=reasoning outcome=ok reason=- status=200 waited_seconds=2.5 ttft_seconds=3.142"
             " duration_seconds=12.0 bytes=4711",
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.error import (
@@ -24,6 +24,7 @@ from twisted.web.iweb import (
 )
 from zope.interface.verify import verifyObject
 
+from tests.support import examples
 from tests.upstream.network import (
     CHUNKED,
     HTTP10,
@@ -326,7 +327,7 @@ class ResponseTests(AgentTestCase):
                     self.send()
                     self.assertEqual(len(self.net.sockets), 2)
 
-    @settings(max_examples=40)
+    @examples(40)
     @given(
         st.lists(st.binary(min_size=1, max_size=40), max_size=8),
         st.sampled_from(["chunked", "length", "close"]),
@@ -350,7 +351,7 @@ class ResponseTests(AgentTestCase):
         length: Any = len(body) if framing == "length" else UNKNOWN_LENGTH
         self.assertEqual(read, (200, length, body, end))
 
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.binary(max_size=200), st.sets(st.integers(0, 200), max_size=4), st.booleans())
     def test_any_bytes(self, noise: bytes, cuts: set[int], valid: bool) -> None:
         """Whatever a server sends, a request ends once, in an answer or an UpstreamError."""

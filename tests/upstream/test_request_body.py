@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.web.iweb import IBodyProducer
 from zope.interface.verify import verifyObject
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from tests.upstream.network import MemoryTransport
 from twisted_gateway.upstream.request_body import WRITE_BYTES, BytesProducer
 
@@ -63,7 +63,7 @@ class BytesProducerTests(TestCase):
         producer, consumer, _ = self.start([memoryview(b"abcdefgh").cast("I")])
         self.assertEqual((producer.length, consumer.writes), (8, [b"abcdefgh"]))
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(
         st.lists(
             st.one_of(st.binary(max_size=9), st.integers(0, 3 * WRITE_BYTES).map(bytes)),

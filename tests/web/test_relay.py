@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.stack import DONE, ROLE, Stack, event, token
-from tests.support import TestCase
+from tests.support import TestCase, examples
 
 STREAM = b"".join(
     [
@@ -27,7 +27,7 @@ STREAM = b"".join(
 class Chunking(TestCase):
     """The stream through the whole stack, cut anywhere."""
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(st.lists(st.integers(1, len(STREAM) - 1), max_size=12, unique=True))
     def test_bytes_and_events(self, cuts: list[int]) -> None:
         """The bytes are the engine's; tokens, content events and outcome never depend on cuts."""

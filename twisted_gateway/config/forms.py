@@ -96,6 +96,8 @@ def base_url(text: str) -> str:
         raise Wrong("expected a URL without query and fragment")
     if parts.path and not _PATH.fullmatch(parts.path):
         raise Wrong("expected a URL whose path needs no escapes")
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise Wrong("expected the engine's own address, without /v1: requests bring their path")
     return f"{parts.scheme}://{authority}{parts.path.rstrip('/')}"
 
 

@@ -33,6 +33,7 @@ class AccessEntry:
         route: the bounded name of what handled it.
         model: the configured model, "" for none.
         outcome: how it ended.
+        reason: why admission refused it; "" where it did not.
         status: the HTTP status that the client was sent, 0 for none.
         waited_seconds: time parked, in all.
         ttft_seconds: from its head to the first content event; None where there was none.
@@ -45,6 +46,7 @@ class AccessEntry:
     route: str
     model: str
     outcome: Outcome
+    reason: str = ""
     status: int
     waited_seconds: float
     ttft_seconds: float | None
@@ -60,6 +62,7 @@ class AccessEntry:
             "route": self.route,
             "model": self.model,
             "outcome": self.outcome.value,
+            "reason": self.reason,
             "status": self.status,
             "waited_seconds": round(self.waited_seconds, 3),
             "ttft_seconds": None if ttft is None else round(ttft, 3),

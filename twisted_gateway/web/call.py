@@ -32,6 +32,9 @@ STREAMING_PATHS = ("/chat/completions", "/completions", "/responses", "/messages
 UNGATED_PATHS = ("/count_tokens", "/tokenize", "/detokenize")
 """Ends of the paths that never enter the engine's scheduler."""
 
+MOST_NAMES = 20
+"""How many names an error's message lists; `valid_models` has all."""
+
 PROMPT_ONLY_PATHS = ("/embeddings", "/rerank", "/score", "/classify", "/pooling")
 """Ends of the paths that generate nothing."""
 
@@ -139,12 +142,15 @@ def _facts(request: GatewayRequest, body: bytes) -> BodyFacts:
 
 def _unknown_model(name: str, models: Mapping[str, Model]) -> Problem:
     shown = name if len(name) <= 200 else name[:200] + "…"
+    # In the message too: official clients show nothing else.
+    known = sorted(models)
+    some = ", ".join(known[:MOST_NAMES]) + (", …" if len(known) > MOST_NAMES else "")
     return Problem(
         "unknown_model",
         400,
-        f"The model {shown!r} is not served here; `valid_models` lists those that are.",
+        f"The model {shown!r} is not served here; served are: {some}.",
         outcome=Outcome.BAD_REQUEST,
-        members={"valid_models": sorted(models)},
+        members={"valid_models": known},
         param="model",
     )
 

@@ -280,7 +280,6 @@ def routing_problem(refusal: object, request: GatewayRequest) -> Problem:
     return Problem(
         "not_found",
         404,
-        f"Nothing is served at {path}: models are at POST /v1/*, their list at GET /v1/models, "
-        "what goes on at GET /status.",
+        f"This listener serves nothing at {path}.",
         outcome=Outcome.BAD_REQUEST,
     )

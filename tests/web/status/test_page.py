@@ -3,10 +3,10 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import TestCase
+from tests.support import TestCase, examples
 from twisted_gateway.web.status import page
 
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
@@ -162,7 +162,7 @@ class PageTests(TestCase):
         self.assertEqual(reader.text.count("<script>alert(1)</script>"), 7)
 
     @given(st.text(min_size=1, max_size=40))
-    @settings(max_examples=50)
+    @examples(50)
     def test_any_name_is_text(self, name: str) -> None:
         """No name brings an element that the page itself does not have."""
         html = page.render(facts({name: model(aliases=[name], parked=[parked(model=name)])}))
