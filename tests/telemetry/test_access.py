@@ -86,6 +86,7 @@ class AccessTests(TestCase):
                 "route": "/v1/chat/completions",
                 "model": "reasoning",
                 "outcome": "ok",
+                "reason": "",
                 "status": 200,
                 "waited_seconds": 2.5,
                 "ttft_seconds": 3.142,
