@@ -9,18 +9,13 @@ from typing import Any, Protocol, cast
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.protocol import Protocol as TwistedProtocol
-from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
-from twisted.python.failure import Failure
-from twisted.web.client import ResponseDone
-from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IBodyProducer
 
 from twisted_gateway.config.schema import EngineKind
 from twisted_gateway.core.errors import Problem, error_frame
-from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_message
+from twisted_gateway.core.events import upstream_message
 from twisted_gateway.core.headers import is_event_stream, pairs, response_headers
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.sse import EventSplitter
@@ -35,13 +30,11 @@ from twisted_gateway.upstream.errors import (
 from twisted_gateway.upstream.response import UpstreamResponse
 from twisted_gateway.web.call import Call
 from twisted_gateway.web.exchange import Exchange
+from twisted_gateway.web.gather import gather
 from twisted_gateway.web.meter import StreamMeter
 from twisted_gateway.web.patience import Patience
 from twisted_gateway.web.relay import End, Relay, StreamRelay
 from twisted_gateway.web.reply import Reply
-
-SMALL_ANSWER_SECONDS = 10.0
-"""How long an engine's refusal may take to come whole."""
 
 AFTER_LAST_EVENT_SECONDS = 5.0
 """How long a stream may stay open after its last event, before it is taken to have ended."""
@@ -164,17 +157,6 @@ class Proxy:
         if sent_at is not None:
             self._took(self._clock.seconds() - sent_at)
 
-    async def _read(self, answer: UpstreamResponse) -> tuple[bytes, bool]:
-        """A small answer, and whether that is all of it; what is slow or long is cut off."""
-        gatherer = _Gatherer(MAX_ERROR_BODY_BYTES)
-        answer.deliverBody(gatherer)
-        bound = self._clock.callLater(SMALL_ANSWER_SECONDS, gatherer.cut)
-        try:
-            return await gatherer.done
-        finally:
-            if bound.active():
-                bound.cancel()
-
     # To the engine
 
     async def _ask(self, place: PlaceLike) -> UpstreamResponse | KeptAnswer:
@@ -198,7 +180,7 @@ class Proxy:
             if not self._refuses(answer):
                 return answer
             self._exchange.trace.event("refused_by_engine", status=answer.code)
-            kept = KeptAnswer(answer, *await self._read(answer))
+            kept = KeptAnswer(answer, *await gather(answer, self._clock))
             self._end_try()
             if not await place.again(connected=True):
                 return kept
@@ -363,7 +345,7 @@ class Proxy:
             # Nobody would read it: it is not what was asked for.
             answer.abort()
             return self._frame_body(answer, b"")
-        body, _ = await self._read(answer)
+        body, _ = await gather(answer, self._clock)
         return self._frame_body(answer, body)
 
     def _frame_body(self, answer: UpstreamResponse, body: bytes) -> Outcome:
@@ -382,38 +364,6 @@ class Proxy:
         }
         self._reply.last_words(error_frame(said.error_object(message=default), members))
         return Outcome.UPSTREAM_STATUS if failed else Outcome.UPSTREAM_ERROR
-
-
-class _Gatherer(TwistedProtocol):
-    """Reads a body up to a limit; what is more is cut off, with the connection."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self.done: Deferred[tuple[bytes, bool]] = Deferred(self._abort)
-
-    def dataReceived(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size > self._limit_bytes:
-            self.cut()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._finish(whole=bool(reason.check(ResponseDone, PotentialDataLoss)))
-
-    def cut(self) -> None:
-        """Do with what has come, and drop the connection."""
-        self._abort(self.done)
-        self._finish(whole=False)
-
-    def _finish(self, *, whole: bool) -> None:
-        if not self.done.called:
-            self.done.callback((b"".join(self._pieces)[: self._limit_bytes], whole))
-
-    def _abort(self, _: object) -> None:
-        transport: Any = self.transport
-        transport.abortConnection()
 
 
 def _first(answer: UpstreamResponse, name: bytes) -> bytes:
