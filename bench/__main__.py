@@ -1,0 +1,23 @@
+"""`python -m bench NAME`: run one of the programs in this directory; without a name, list them."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+NAMES = sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("_"))
+
+
+def main() -> int:
+    """Run the program that the command line names; returns the exit status."""
+    if len(sys.argv) < 2 or sys.argv[1] not in NAMES:
+        print(f"usage: python -m bench {{{','.join(NAMES)}}} [options]")
+        return 0 if len(sys.argv) < 2 else 2
+    name = sys.argv.pop(1)
+    runpy.run_module(f"bench.{name}", run_name="__main__", alter_sys=True)
+    return 0
+
+
+sys.exit(main())
