@@ -8,7 +8,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from tests.stack import CONFIG, DONE, ROLE, Stack, token
+from tests.stack import CONFIG, DONE, ROLE, Asked, Engine, Stack, token
 from tests.support import TestCase
 from twisted_gateway.service import Watcher
 from twisted_gateway.web.background import in_background
@@ -235,6 +235,44 @@ class ReloadingUnderLoad(TestCase):
         self.assertTrue(all(client.whole for client in [*old, *new]))
         self.assertEqual(stack.gateway.fleet.retired(), [])
 
+    def test_a_ledger_stays_with_its_address(self) -> None:
+        """Also where the gate before it had nothing to do and went at once."""
+        stack = Stack(self, self.SMALL)
+        moved = self.SMALL.replace("10.0.0.1", "10.0.0.2")
+        self._reload(stack, moved)
+        self.assertEqual(list(stack.gateway.fleet._ledgers), ["http://10.0.0.2:8000"])
+        clients = [stack.client().chat(stream=True) for _ in range(2)]
+        self._reload(stack, moved.replace("vllm", "llamacpp"))
+        clients += [stack.client().chat(stream=True) for _ in range(2)]
+        self.assertEqual(self._in(stack, "10.0.0.2"), 2)
+
+    def test_what_is_degraded_starts_anew_with_its_observer(self) -> None:
+        """Neither a replaced observer's last word nor a retired one's stays on the gauge."""
+        stack = Stack(self, self.SMALL)
+        stack.engine().gauges = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\na 1\n"
+        stack.poll()
+        self.assertEqual(stack.metric("observer_degraded", model="reasoning"), 1)
+        stack.client().chat(stream=True)
+        self._reload(stack, self.SMALL.replace("10.0.0.1", "10.0.0.2"))
+        stack.advance(5)
+        self.assertEqual(stack.metric("observer_degraded", model="reasoning"), 0)
+
+    def test_polls_follow_the_path_before_v1(self) -> None:
+        """It is part of the engine's address for those who ask it, if not for the gate."""
+        stack = Stack(self, self.SMALL)
+        asked: list[str] = []
+        take = Engine._take
+
+        def note(engine: Engine, request: Asked) -> None:
+            asked.append(request.path)
+            take(engine, request)
+
+        self.patch(Engine, "_take", note)
+        self._reload(stack, self.SMALL.replace(":8000", ":8000/new"))
+        stack.advance(3)
+        self.assertIn("/new/metrics", asked)
+        self.assertNotIn("/metrics", asked)
+
     def test_another_engine_beside_it(self) -> None:
         """What is in the one counts for the gate of both; the retired queue is served."""
         stack = Stack(self, self.SMALL)
@@ -292,6 +330,30 @@ class Watching(TestCase):
         self.path.write_text("333")
         self.clock.pump([2] * 2)
         self.assertEqual(self.reloads, ["333"])
+
+
+class WatchingFaults(TestCase):
+    """A reload that raises."""
+
+    def test_the_next_change_is_seen_all_the_same(self) -> None:
+        """The fault is logged, and the watch goes on."""
+        path = Path(self.mktemp())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+        calls: list[int] = []
+
+        def fails() -> None:
+            calls.append(1)
+            raise ValueError("x")
+
+        watcher = Watcher(self.clock, path, fails)
+        watcher.startService()
+        self.addCleanup(watcher.stopService)
+        for text in ("22", "333"):
+            path.write_text(text)
+            self.clock.advance(2)
+        self.assertEqual(len(calls), 2)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 2)
 
 
 class Background(TestCase):

@@ -857,3 +857,24 @@ class Reviewed(TestCase):
         self.assertEqual(stack.metric("admission_rejected_total", model="", reason="draining"), 1)
         stack.advance(15)
         self.assertTrue(drained.called)
+
+    def test_headers_that_every_answer_bears(self) -> None:
+        """Date on what is answered early; Vary is added to, not replaced."""
+        stack = Stack(self, "cors: {origins: ['https://a.example']}\n" + CONFIG)
+        self.assertIn("date", stack.client().get("/v1/..").headers)
+        client = stack.client().chat(headers={"Origin": "https://a.example"})
+        stack.engine().last.answer(200, b"{}", extra="Vary: Accept\r\n")
+        self.assertIn(b"Vary: Origin", client.received)
+        self.assertIn(b"Vary: Accept", client.received)
+
+    def test_a_decoded_body_is_held_once(self) -> None:
+        """What counts is what is in memory: the coded bytes go when they are decoded."""
+        stack = Stack(self)
+        body = json.dumps({"model": "reasoning", "prompt": "x" * 5000}).encode()
+        client = stack.client().post(
+            "/v1/completions", gzip.compress(body), {"Content-Encoding": "gzip"}
+        )
+        self.assertEqual(stack.gateway._held.now, len(body))
+        self.assertEqual(client.wire.protocol.requests[0].content.whole(), b"")
+        stack.engine().last.answer(200, b"{}")
+        self.assertEqual(stack.gateway._held.now, 0)

@@ -177,6 +177,11 @@ class Fleet:
                 self._retire(key, group)
         self.groups = wanted
         self._let_retired_follow()
+        # Not before all gates are in place: one that is retired may be buried at once.
+        served = {address for key in wanted for address in key}
+        served.update(address for key, _ in self._retired for address in key)
+        for address in self._ledgers.keys() - served:
+            del self._ledgers[address]
         self._group_of = {name: group for group in wanted.values() for name in group.models}
         self.names = {
             name: model for model in config.models.values() for name in (model.name, *model.aliases)
@@ -311,9 +316,6 @@ class Fleet:
             if entry[1] is group:
                 self._retired.remove(entry)
                 self._stop_group(group)
-                used = {a for key in (*self.groups, *(k for k, _ in self._retired)) for a in key}
-                for address in self._ledgers.keys() - used:
-                    del self._ledgers[address]
                 return
 
     def _stop_group(self, group: Group) -> None:
