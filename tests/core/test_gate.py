@@ -23,12 +23,12 @@ from twisted_gateway.core.gate import (
     Ticket,
     TicketState,
 )
-from twisted_gateway.core.ledger import Bay
+from twisted_gateway.core.ledger import Bay, Verdict
 from twisted_gateway.core.line import Agenda, FifoLine
-from twisted_gateway.core.policy import Policy, WhenStale
+from twisted_gateway.core.policy import Ordering, Policy, WhenStale
 from twisted_gateway.core.sample import Sample
 
-FOUR = Policy(max_inflight=4)
+FOUR = Policy(max_inflight=4, ordering=Ordering.FIFO)
 IDLE = Sample(running=0, waiting=0)
 
 
@@ -434,9 +434,9 @@ class Kv(GateTests):
         judged: list[Ticket] = []
         choose = gate._choose
 
-        def watched(one: Ticket, bays: list[Bay]) -> tuple[Bay | None, bool]:
+        def watched(one: Ticket, *rest: Any, **named: Any) -> tuple[Bay | None, Verdict]:
             judged.append(one)
-            return choose(one, bays)
+            return choose(one, *rest, **named)
 
         self.patch(gate, "_choose", watched)
         gate.tick(2)
@@ -1065,7 +1065,7 @@ class Lines(GateTests):
         for index in (1, 0, 3, 2):
             line.remove(tickets[index])
             line.remove(tickets[index])
-        self.assertEqual((list(line), len(line), line.first()), ([], 0, None))
+        self.assertEqual((list(line), len(line), line.first(0)), ([], 0, None))
 
 
 class Estimates(TestCase):
@@ -1077,8 +1077,7 @@ class Estimates(TestCase):
         self.assertEqual(estimate.prompt_tokens(40_000, 8192), 8192)
         self.assertEqual(estimate.prompt_tokens(400, 8192), 100)
 
-    def test_seconds_and_kv(self) -> None:
-        """Prefill takes its time; of an answer at most 1024 tokens are kept room for."""
-        self.assertEqual(estimate.prefill_seconds(1050), 2)
+    def test_kv(self) -> None:
+        """Of an answer at most 1024 tokens are kept room for."""
         self.assertEqual(estimate.kv_tokens_needed(10, 512), 522)
         self.assertEqual(estimate.kv_tokens_needed(10, 5000), 1034)

@@ -16,6 +16,7 @@ from twisted_gateway.core.headers import (
     Pair,
     client_address,
     is_event_stream,
+    is_trusted,
     is_websocket_handshake,
     outside_location,
     pairs,
@@ -187,6 +188,19 @@ class Requests(TestCase):
                     "x-request-id": ["r1"],
                 },
             )
+
+    def test_tenant_of_a_trusted_proxy(self) -> None:
+        """X-Tenant crosses from a trusted proxy, and `Connection` cannot take it out."""
+        sent = [(b"X-Tenant", b"blue"), (b"Connection", b"x-tenant"), (b"X_Tenant", b"red")]
+        for peer, expected in (
+            ("10.0.0.1", ["blue"]),
+            ("::ffff:10.0.0.1", ["blue"]),
+            ("192.0.2.7", None),
+            ("", None),
+        ):
+            out = to_engine(*sent, peer=peer)
+            self.assertEqual(out.get("x-tenant"), expected, peer)
+            self.assertNotIn("x_tenant", out)
 
     def test_silent_trusted_proxy(self) -> None:
         """What a trusted proxy does not say is filled in; a peer without address is not named."""
@@ -424,6 +438,21 @@ class Clients(TestCase):
         """Whatever stands before what the trusted proxy appended does not matter."""
         trail = [*forged, more + b", 203.0.113.9"]
         self.assertEqual(client_address("10.0.0.1", trail, TRUSTED), "203.0.113.9")
+
+    def test_trusted(self) -> None:
+        """A proxy is known by its network, also where it comes through a dual-stack socket."""
+        for peer, expected in (
+            ("10.0.0.1", True),
+            ("::ffff:10.0.0.1", True),
+            ("2001:db8:1::9", True),
+            ("192.0.2.7", False),
+            ("::ffff:192.0.2.7", False),
+            ("2001:db8:2::1", False),
+            ("", False),
+            ("/run/10.0.0.1", False),
+        ):
+            self.assertIs(is_trusted(peer, TRUSTED), expected, peer)
+        self.assertFalse(is_trusted("10.0.0.1", ()))
 
 
 class Kinds(TestCase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from twisted_gateway.core.outlook import Standing
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.core.view import EngineView
 
@@ -40,12 +41,16 @@ class Refused:
     Attributes:
         seen: what was known of the engine with most room.
         waited_seconds: time since the ticket was submitted.
+        standing: where it stood in line, or would have stood.
+        place_seconds: how long it takes on average until a place is free; None for unknown.
     """
 
     ticket: Ticket
     reason: Reason
     seen: EngineView
     waited_seconds: float
+    standing: Standing
+    place_seconds: float | None
 
 
 @dataclass(slots=True)

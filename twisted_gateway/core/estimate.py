@@ -7,7 +7,6 @@ DEFAULT_MAX_TOKENS = 512
 """What a body that names no bound on its answer is taken to ask for."""
 ANSWER_TOKENS_RESERVED = 1024
 """The most of an answer that room in the KV cache is kept for before it exists."""
-PREFILL_TOKENS_PER_SECOND = 525.0
 
 
 def prompt_tokens(body_bytes: int, max_model_len: int | None = None) -> int:
@@ -20,11 +19,6 @@ def prompt_tokens(body_bytes: int, max_model_len: int | None = None) -> int:
     """
     tokens = -(-body_bytes // BYTES_PER_TOKEN)
     return tokens if max_model_len is None else min(tokens, max_model_len)
-
-
-def prefill_seconds(tokens: int) -> float:
-    """How long the engine takes to read a prompt of so many tokens."""
-    return tokens / PREFILL_TOKENS_PER_SECOND
 
 
 def kv_tokens_needed(prompt: int, max_tokens: int) -> int:

@@ -34,29 +34,44 @@ An engine
     60 s lets one ticket try.
 
 The queue
-  * Order: interactive, batch, warmup; within a class by arrival. Warm-ups go only while nothing
-    else is parked. `FifoLine` knows the order; another order is another line.
+  * Order: `core.order` says who is served first under `ordering: cost`; `fifo` is by class, then
+    by arrival. Warm-ups go only while nothing else is parked.
   * The head goes to the engine with most room, then fewest own, then first in the list. A head
     without room is passed by nobody; one that lacks nothing but KV is passed for 60 s, then by
     nobody.
+  * A long prefill (`cost`, rates learned) waits for the one before it; others pass. Where S <= 8 it
+    has the engine for itself: at the head it holds others back from one engine until nothing of
+    any replica is in that, at most for 200 s or as long as it will take itself; then it goes when
+    there is room. Nothing else is sent there until its first content or end, or three times its
+    estimate. One that is not at the head is passed.
   * A ticket that the engine itself refused parks again in its old place, and is held for 1, 2, 4,
     8, 16 times poll_seconds, others passing; the sixth refusal is passed to the client, as is any
     when its park budget is spent. A refused connection counts for nothing: it holds the engine.
-  * Bounds: the newcomer that cannot go at once is refused with `park_timeout` if it may not wait,
-    with `queue_full` if it makes the queue longer than max_queue_depth, or heavier than
-    parked_bytes (but not when it is alone in it). Those that park again are refused for neither.
+  * Bounds: the newcomer that cannot go at once is refused with `park_timeout` if it may not wait.
+    Where it makes the queue longer than max_queue_depth, heavier than parked_bytes, or (rates
+    learned) longer than parked_work_seconds over the replicas, somebody is refused with
+    `queue_full`: the newest ticket of the tenant with most parked work, under `fifo` the newcomer.
+    One that is alone in the queue is never too heavy; those that park again are refused for none.
+  * Who parks until `park_until` is refused with `park_timeout`; who could be served to nobody any
+    more, with `deadline`.
   * Every event ends in `_admit`, the only place that admits: nothing stays parked while it may go.
+
+Several replicas: `core.peers` says what they know of each other, `core.quota` what each may take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from twisted_gateway.core.decision import Admitted, Decision, Parked, Passed, Reason, Refused
 from twisted_gateway.core.ledger import Bay, Ledger, Verdict
-from twisted_gateway.core.line import Agenda, FifoLine
-from twisted_gateway.core.policy import Policy
+from twisted_gateway.core.line import Agenda, FifoLine, Line
+from twisted_gateway.core.order import BLOCK_TOKENS, CostLine, Costs, Tenants, heaviest
+from twisted_gateway.core.outlook import FRESH_SECONDS, Outlook, Pace, Standing
+from twisted_gateway.core.peers import GateReport, HeadView, Peers
+from twisted_gateway.core.policy import Ordering, Policy
 from twisted_gateway.core.sample import Sample
 from twisted_gateway.core.ticket import IllegalCall, Priority, Ticket, TicketState
 from twisted_gateway.core.view import (
@@ -66,6 +81,7 @@ from twisted_gateway.core.view import (
     ModelTotals,
     ParkedView,
     Sight,
+    TenantView,
 )
 
 __all__ = [
@@ -84,15 +100,18 @@ __all__ = [
     "Reason",
     "Refused",
     "Sight",
+    "Standing",
     "Ticket",
     "TicketState",
 ]
 
 MOST_REFUSALS = 5
 KV_PASS_SECONDS = 60.0
+MOST_HOLD_SECONDS = 200.0
+"""How long a long prefill holds others back at most, until it has an engine for itself."""
 _WARMUP = Priority.WARMUP
 _SENT = TicketState.SENT
-_TAKES = Verdict.TAKES
+_TAKES, _FULL, _KV, _LANE = Verdict.TAKES, Verdict.FULL, Verdict.KV, Verdict.LANE
 
 
 class Gate:
@@ -135,16 +154,24 @@ class Gate:
         self._ledgers = tuple(ledgers)
         for ledger in self._ledgers:
             ledger.observe(observed)
-        self._line = FifoLine()  # parked, not held
+        self._costs = Costs(policy)
+        self._tenants = Tenants()
+        self._peers = Peers()
+        self._peers_change_at = -math.inf  # until then what they hold counts as noted
+        self._pace = Pace()
+        self._outlook: Outlook | None = None
+        self._line = self._new_line()  # parked, not held
         self._holds = Agenda()  # parked, held, by the end of the hold
         self._bounds = Agenda()  # all parked, by the end of parking
         self._parked_bytes = 0
+        self._parked_work = 0.0
         self._parked_ahead_of_warmup = 0
         self._least_need_tokens = 0  # no ticket in line needs less KV
         self._arrivals = 0
         self._draining = False
         self._closed = False
         self._admitting = False
+        self._held_until: float | None = None  # the long head holds others back
         self._wake_at: float | None = None
 
     # Tickets
@@ -161,32 +188,39 @@ class Gate:
         ticket.park_until = now + wait
         if self._draining:
             return self._refuse([ticket], Reason.DRAINING, now)
-        self._park(ticket)
+        self._costs.price(ticket)
+        self._park(ticket, now)
         self._line.append(ticket)
         self._least_need_tokens = min(self._least_need_tokens, ticket.kv_need_tokens)
         decisions = self._admit(now)
+        if ticket.state is TicketState.PARKED and ticket.park_until <= now:
+            decisions += self._refuse([ticket], Reason.PARK_TIMEOUT, now)
+            decisions += self._admit(now)
+        while ticket.state is TicketState.PARKED and self._overfull(now):
+            cost = self._policy.ordering is Ordering.COST
+            refused = heaviest(self._bounds) if cost else ticket
+            decisions += self._refuse([refused or ticket], Reason.QUEUE_FULL, now)
+            decisions += self._admit(now)
         if ticket.state is TicketState.PARKED:
-            reason = self._no_place_for(ticket, now)
-            if reason is None:
-                decisions.append(Parked(ticket))
-            else:
-                decisions += self._refuse([ticket], reason, now)
-                decisions += self._admit(now)
+            decisions.append(Parked(ticket))
         return decisions
 
     def first_content(self, ticket: Ticket, now: float) -> list[Decision]:
         """The first content of an answer has come; a second call changes nothing."""
         ledger = self._ledger_of(ticket, "first_content")
         if ticket.first_content_at is None:
+            alone = ledger.was_alone(ticket)
             ledger.first_content(ticket, now)
             ledger.answered(ticket)
+            self._costs.prefill_ended(ticket, now, alone=alone)
         return self._admit(now)
 
     def finished(self, ticket: Ticket, now: float) -> list[Decision]:
         """A request has ended at its engine, well or ill."""
         ledger = self._ledger_of(ticket, "finished")
-        ledger.drop(ticket)
+        self._free(ticket, ledger, now)
         ledger.answered(ticket)
+        self._costs.answer_ended(ticket, now)
         ticket.state = TicketState.DONE
         return self._admit(now)
 
@@ -197,7 +231,7 @@ class Gate:
                 raise IllegalCall("client_gone: the ticket is another gate's")
             self._unpark(ticket)
         elif ticket.state is TicketState.SENT:
-            self._ledger_of(ticket, "client_gone").drop(ticket)
+            self._free(ticket, self._ledger_of(ticket, "client_gone"), now)
         ticket.state = TicketState.DONE
         return self._admit(now)
 
@@ -212,7 +246,7 @@ class Gate:
         ledger = self._ledger_of(ticket, "refused_by_engine")
         if ticket.first_content_at is not None:
             raise IllegalCall("refused_by_engine: the engine's answer has begun")
-        ledger.drop(ticket)
+        self._free(ticket, ledger, now)
         if connected:
             ticket.refusals += 1
         else:
@@ -248,7 +282,10 @@ class Gate:
     def poll_ok(self, engine: int, sample: Sample, now: float) -> list[Decision]:
         """A poll has been answered with a page that can be read."""
         parked = len(self._bounds) > 0
-        self._ledger(engine).poll_ok(sample, self._policy, now, parked=parked)
+        ledger = self._ledger(engine)
+        ledger.poll_ok(sample, self._policy, now, parked=parked)
+        if sample.kv_tokens is not None:
+            self._costs.prefixes.bound(sample.kv_tokens // BLOCK_TOKENS)
         return self._admit(now)
 
     def poll_failed(self, engine: int, now: float, *, stale: bool) -> list[Decision]:
@@ -256,15 +293,60 @@ class Gate:
         self._ledger(engine).poll_failed(now, stale=stale)
         return self._admit(now)
 
+    # Replicas
+
+    def report(self, now: float) -> GateReport:
+        """What other replicas must know of this one."""
+        head = self._line.first(now)
+        return GateReport(
+            in_flight=tuple(ledger.in_flight for ledger in self._ledgers),
+            long_prefill_seconds=tuple(ledger.lane_seconds(now) for ledger in self._ledgers),
+            head=None
+            if head is None
+            else HeadView(
+                age_seconds=now - head.parked_at,
+                cost_seconds=head.cost_seconds,
+                tenant=head.tenant,
+                priority=head.priority,
+                long=head.long,
+            ),
+            use=self._tenants.all(now),
+        )
+
+    def peers(
+        self, views: Mapping[str, GateReport | None], now: float, *, current: bool
+    ) -> list[Decision]:
+        """A round of asking the other replicas has ended.
+
+        Args:
+            views: what each that is known said, by its address; None where none answered.
+            now: the time.
+            current: whether the answers are young enough to take places by.
+        """
+        self._peers.heard(views, now)
+        self._peers_change_at = -math.inf
+        self._count_peers(now)
+        head = self._line.first(now)
+        rooms = [ledger.room(self._policy, now) for ledger in self._ledgers]
+        better = 0 if head is None else self._better(head, now, room=max(rooms) > 0)
+        wanted = 0 if head is None else head.n
+        for ledger, room in zip(self._ledgers, rooms, strict=True):
+            ledger.quota.grant(room if wanted else 0, better, wanted, now, current=current)
+        return self._admit(now)
+
     # The gate itself
 
     def tick(self, now: float) -> list[Decision]:
         """Time has passed: end the parking whose bound has come, and admit what may go."""
-        expired: list[Ticket] = []
+        late: dict[Reason, list[Ticket]] = {Reason.PARK_TIMEOUT: [], Reason.DEADLINE: []}
         while (ticket := self._bounds.due(now)) is not None:
+            timeout = now >= ticket.park_until
+            late[Reason.PARK_TIMEOUT if timeout else Reason.DEADLINE].append(ticket)
             self._unpark(ticket)
-            expired.append(ticket)
-        return self._refuse(expired, Reason.PARK_TIMEOUT, now) + self._admit(now)
+        decisions = []
+        for reason, tickets in late.items():
+            decisions += self._refuse(tickets, reason, now)
+        return decisions + self._admit(now)
 
     def wake_at(self) -> float | None:
         """When `tick` is next due, unless another event comes first; None for never."""
@@ -274,13 +356,13 @@ class Gate:
     def stop(self, now: float) -> list[Decision]:
         """Drain: refuse newcomers and all that are parked but those whose 200 is spent."""
         self._draining = True
-        unanswered = [ticket for ticket in self._in_order() if not ticket.head_sent]
+        unanswered = [ticket for ticket in self._in_order(now) if not ticket.head_sent]
         return self._refuse(unanswered, Reason.DRAINING, now) + self._admit(now)
 
     def close(self, now: float) -> list[Decision]:
         """The time for draining is over: refuse everything that is parked."""
         self._draining = self._closed = True
-        return self._refuse(self._in_order(), Reason.DRAINING, now) + self._admit(now)
+        return self._refuse(self._in_order(now), Reason.DRAINING, now) + self._admit(now)
 
     def adopt(self, policy: Policy, now: float) -> list[Decision]:
         """Take a new policy. Who is parked stays, with the park budget that it has.
@@ -292,7 +374,18 @@ class Gate:
         if policy.max_inflight != self._policy.max_inflight:
             for ledger in self._ledgers:
                 ledger.drift = False
+        if not policy.replicas.exchanged:
+            self._peers.forget()
+            self._peers_change_at = -math.inf
+            for ledger in self._ledgers:
+                ledger.alone()
+        reordered = policy.ordering is not self._policy.ordering
         self._policy = policy
+        self._costs.adopt(policy)
+        if reordered:
+            parked, self._line = list(self._line), self._new_line()
+            for ticket in parked:
+                self._line.restore(ticket)
         return self._admit(now)
 
     def view(self, now: float) -> GateView:
@@ -305,6 +398,14 @@ class Gate:
             total = totals.setdefault(ticket.model, [0, 0, 0])
             total[1] += 1
             total[2] += ticket.body_bytes
+        tenants: dict[str, list[float]] = {}
+        for ticket in self._bounds:
+            parked = tenants.setdefault(ticket.tenant, [0, 0.0])
+            parked[0] += 1
+            parked[1] += ticket.cost_seconds
+        used = {tenant: self._use(tenant, now) for tenant in (*self._tenants.all(now), *tenants)}
+        outlook, speed = self._new_outlook(now), self._speed()
+        standings = {ticket: outlook.standing(ticket, now, speed) for ticket in self._bounds}
         return GateView(
             engines=tuple(ledger.view(self._policy, now) for ledger in self._ledgers),
             parked=tuple(
@@ -318,18 +419,47 @@ class Gate:
                     head_sent=ticket.head_sent,
                     reparked=ticket.reparked,
                     held=ticket in self._holds,
+                    tenant=ticket.tenant,
+                    cost_seconds=ticket.cost_seconds,
+                    long=ticket.long,
+                    eta_seconds=standings[ticket].eta_seconds,
                 )
-                for position, ticket in enumerate(self._in_order(), 1)
+                for position, ticket in enumerate(self._in_order(now), 1)
             ),
             parked_bytes=self._parked_bytes,
+            parked_work_seconds=self._parked_work,
             models=MappingProxyType(
                 {
                     model: ModelTotals(in_flight=sent, parked=parked, parked_bytes=size)
                     for model, (sent, parked, size) in totals.items()
                 }
             ),
+            tenants=MappingProxyType(
+                {
+                    tenant: TenantView(
+                        used_seconds=seconds,
+                        parked=int(tenants.get(tenant, (0, 0.0))[0]),
+                        parked_work_seconds=tenants.get(tenant, (0, 0.0))[1],
+                    )
+                    for tenant, seconds in used.items()
+                }
+            ),
+            prefill_tokens_per_second=self._costs.rates.prefill,
+            decode_tokens_per_second=self._costs.rates.decode,
+            rates_learned=self._costs.rates.learned,
+            replicas=self._replicas(now),
             draining=self._draining,
         )
+
+    def engine_view(self, engine: int, now: float) -> EngineView:
+        """What is known of one engine, frozen."""
+        return self._ledgers[engine].view(self._policy, now)
+
+    def standing(self, ticket: Ticket, now: float) -> Standing:
+        """Where a parked ticket stands, at most a second ago."""
+        if self._outlook is None or now - self._outlook.at > FRESH_SECONDS:
+            self._outlook = self._new_outlook(now)
+        return self._outlook.standing(ticket, now, self._speed())
 
     # Admission
 
@@ -340,94 +470,123 @@ class Gate:
         self._admitting = True
         try:
             self._end_holds(now)
+            self._reprice()
+            self._count_peers(now)
             decisions: list[Decision] = []
-            head = self._head()
-            bays = [] if head is None else [led.bay(self._policy, now) for led in self._ledgers]
-            while head is not None:
-                bay, lacks_kv = self._choose(head, bays)
-                if bay is None:
-                    bay = next((b for b in bays if b.probe_due(now)), None)
-                if bay is None:
-                    if lacks_kv:
-                        self._pass(head, bays, now, decisions)
-                    break
-                self._send(head, bay, now, decisions)
-                head = self._head()
-            self._watch(bays if head is not None else [], now)
+            bays: list[Bay] = []
+            if self._somebody_may_go():
+                bays = [ledger.bay(self._policy, now) for ledger in self._ledgers]
+                self._serve(bays, now, decisions)
+            self._watch(bays if self._somebody_may_go() else [], now)
+            self._pace.pass_time(now, waiting=len(self._bounds) > 0)
             return decisions
         finally:
+            for ledger in self._ledgers:
+                ledger.quota.lapse()
             self._admitting = False
 
-    def _head(self) -> Ticket | None:
-        """The ticket that must go first, unless it is a warm-up and others are parked."""
-        head = self._line.first()
-        if head is None or not self._parked_ahead_of_warmup or head.priority is not _WARMUP:
-            return head
-        return None
+    def _serve(self, bays: list[Bay], now: float, decisions: list[Decision]) -> None:
+        """Send who may go, in order, until nobody may."""
+        self._held_until = None
+        if not _any_open(bays, now):
+            return
+        at_head = True
+        least_need_tokens: float = math.inf
+        for ticket in self._line.ranked(now):
+            if not self._may_go(ticket):
+                return
+            bay, verdict = self._choose(ticket, bays, now, at_head=at_head)
+            if bay is None and at_head:
+                bay = next((b for b in bays if b.probe_due(now)), None)
+            if bay is not None:
+                self._send(ticket, bay, now, decisions)
+            elif verdict is _FULL or (
+                at_head and verdict is _KV and not self._lets_pass(ticket, bays, now)
+            ):
+                return
+            else:
+                at_head = False
+                least_need_tokens = min(least_need_tokens, ticket.kv_need_tokens)
+            if not _any_open(bays, now):
+                return
+        if least_need_tokens < math.inf:
+            self._least_need_tokens = int(least_need_tokens)
+
+    def _somebody_may_go(self) -> bool:
+        """Whether anybody stands in line who need not wait for who is held: warm-ups must."""
+        foremost = self._line.foremost()
+        return foremost is not None and (
+            foremost is not _WARMUP or not self._parked_ahead_of_warmup
+        )
 
     def _may_go(self, ticket: Ticket) -> bool:
         return ticket.priority is not _WARMUP or not self._parked_ahead_of_warmup
 
-    def _choose(self, ticket: Ticket, bays: list[Bay]) -> tuple[Bay | None, bool]:
-        """The engine that takes a ticket; else whether somewhere only KV is lacking."""
-        best: Bay | None = None
-        lacks_kv = False
-        for bay in bays:
-            verdict = bay.verdict(ticket)
-            if verdict is _TAKES:
-                if best is None or bay.better_than(best):
-                    best = bay
-            elif verdict is Verdict.KV:
-                lacks_kv = True
-        return best, lacks_kv
+    def _choose(
+        self, ticket: Ticket, bays: list[Bay], now: float, *, at_head: bool
+    ) -> tuple[Bay | None, Verdict]:
+        """The engine that takes a ticket; else why none does."""
+        if not ticket.long:
+            return _best(ticket, bays)
+        free = [bay for bay in bays if not bay.laned and not bay.shut]
+        if not at_head or not free:
+            return None, _LANE
+        bay, verdict = _best(ticket, [bay for bay in free if bay.empty or not bay.narrow])
+        if bay is not None:
+            return bay, verdict
+        if ticket.held_since is None:
+            ticket.held_since = now
+        held_until = ticket.held_since + min(MOST_HOLD_SECONDS, ticket.prefill_seconds)
+        if now >= held_until:
+            return _best(ticket, free)
+        self._held_until = held_until
+        if verdict is _LANE:
+            # Others are held back from one engine, so that it empties.
+            min(free, key=lambda bay: bay.ledger.in_flight + bay.ledger.peers).shut = True
+        return None, verdict
 
-    def _pass(self, head: Ticket, bays: list[Bay], now: float, decisions: list[Decision]) -> None:
-        """Let others pass a head that lacks nothing but KV, while its patience lasts."""
+    def _lets_pass(self, head: Ticket, bays: list[Bay], now: float) -> bool:
+        """Whether others may pass a head that lacks nothing but KV, and anybody could."""
         if head.kv_blocked_since is None:
             head.kv_blocked_since = now
-        if now >= head.kv_blocked_since + KV_PASS_SECONDS:
-            return
-        if not any(bay.could_take(self._least_need_tokens) for bay in bays):
-            return
-        least = head.kv_need_tokens
-        for ticket in list(self._line)[1:]:
-            if not self._may_go(ticket):
-                return
-            bay, lacks_kv = self._choose(ticket, bays)
-            if bay is not None:
-                self._send(ticket, bay, now, decisions)
-            elif lacks_kv:
-                least = min(least, ticket.kv_need_tokens)
-            else:
-                return
-        self._least_need_tokens = least
+        return now < head.kv_blocked_since + KV_PASS_SECONDS and any(
+            bay.could_take(self._least_need_tokens) for bay in bays
+        )
 
     def _send(self, ticket: Ticket, bay: Bay, now: float, decisions: list[Decision]) -> None:
         self._unpark(ticket)
         ticket.state = _SENT
         ticket.sent_at = now
-        ticket.kv_blocked_since = None
+        ticket.kv_blocked_since = ticket.held_since = None
         ticket.engine = self._ledgers.index(bay.ledger)
         bay.send(ticket, self._policy, now)
+        self._tenants.charge(ticket.tenant, ticket.cost_seconds, now)
         decisions.append(Admitted(ticket, ticket.engine))
 
     def _watch(self, bays: list[Bay], now: float) -> None:
         """Note when time alone may let another ticket go: `bays` took not the head."""
-        self._wake_at = self._holds.least()
-        if not bays:
+        times = [self._holds.least()]
+        if bays:
+            times.append(self._held_until)
+            times.append(self._peers.next_change(now))
+        else:
             for ledger in self._ledgers:
                 ledger.frozen_since = None
-        for bay in bays:
-            time = bay.ledger.watch(bay, self._policy, now)
-            if time is not None and (self._wake_at is None or time < self._wake_at):
-                self._wake_at = time
+        times += [bay.ledger.watch(bay, self._policy, now) for bay in bays]
+        self._wake_at = min((time for time in times if time is not None), default=None)
 
     # The queue
 
-    def _park(self, ticket: Ticket) -> None:
+    def _new_line(self) -> Line:
+        cost = self._policy.ordering is Ordering.COST
+        return CostLine(self._use) if cost else FifoLine()
+
+    def _park(self, ticket: Ticket, now: float) -> None:
+        self._pace.pass_time(now, waiting=len(self._bounds) > 0)
         ticket.state = TicketState.PARKED
-        self._bounds.push(ticket.park_until, ticket)
+        self._bounds.push(min(ticket.park_until, ticket.deadline_at), ticket)
         self._parked_bytes += ticket.body_bytes
+        self._parked_work += ticket.cost_seconds
         self._parked_ahead_of_warmup += ticket.priority is not _WARMUP
 
     def _unpark(self, ticket: Ticket) -> None:
@@ -435,11 +594,13 @@ class Gate:
             self._line.remove(ticket)
         self._bounds.pop(ticket, None)
         self._parked_bytes -= ticket.body_bytes
+        self._parked_work = self._parked_work - ticket.cost_seconds if self._bounds else 0.0
         self._parked_ahead_of_warmup -= ticket.priority is not _WARMUP
 
     def _repark(self, ticket: Ticket, now: float, *, held: bool) -> None:
         ticket.reparked = True
-        self._park(ticket)
+        self._costs.price(ticket)
+        self._park(ticket, now)
         if held:
             seconds = 2 ** (ticket.refusals - 1) * self._policy.poll_seconds
             self._holds.push(now + seconds, ticket)
@@ -454,26 +615,109 @@ class Gate:
         self._line.restore(ticket)
         self._least_need_tokens = min(self._least_need_tokens, ticket.kv_need_tokens)
 
-    def _no_place_for(self, ticket: Ticket, now: float) -> Reason | None:
-        """Why a newcomer that cannot go at once may not park either."""
-        if ticket.park_until <= now:
-            return Reason.PARK_TIMEOUT
-        parked = len(self._bounds)
-        too_heavy = parked > 1 and self._parked_bytes > self._policy.parked_bytes
-        return Reason.QUEUE_FULL if too_heavy or parked > self._policy.max_queue_depth else None
+    def _reprice(self) -> None:
+        """Price anew who is parked, when what a price depends on has changed."""
+        self._costs.share(self._ledgers[0].limit(self._policy))
+        if not self._costs.changed:
+            return
+        self._costs.changed = False
+        for ticket in self._bounds:
+            before = ticket.cost_seconds, ticket.deadline_at
+            self._costs.price(ticket)
+            if before != (ticket.cost_seconds, ticket.deadline_at):
+                self._parked_work += ticket.cost_seconds - before[0]
+                self._bounds.push(min(ticket.park_until, ticket.deadline_at), ticket)
 
-    def _in_order(self) -> list[Ticket]:
-        return sorted(self._bounds, key=lambda ticket: (ticket.priority, ticket.sequence))
+    def _overfull(self, now: float) -> bool:
+        """Whether the queue is longer or heavier than it may be."""
+        policy = self._policy
+        parked = len(self._bounds)
+        work = policy.parked_work_seconds / self._replicas(now)
+        heavy = self._parked_bytes > policy.parked_bytes or (
+            self._costs.rates.learned and self._parked_work > work
+        )
+        return parked > policy.max_queue_depth or (heavy and parked > 1)
+
+    def _in_order(self, now: float) -> list[Ticket]:
+        """All who are parked, in the order of service as it stands."""
+        return sorted(
+            self._bounds, key=lambda ticket: (self._line.rank(ticket, now), ticket.sequence)
+        )
+
+    # Replicas and tenants
+
+    def _replicas(self, now: float) -> int:
+        replicas = self._policy.replicas
+        return 1 + self._peers.counted(now) if replicas.exchanged else replicas.count
+
+    def _use(self, tenant: str, now: float) -> float:
+        """What a tenant has used of all replicas, as far as is known."""
+        used = self._tenants.use(tenant, now)
+        if self._policy.replicas.exchanged:
+            return used + self._peers.use(tenant, now)
+        # A load balancer spreads a tenant's requests, so the others have seen as much of it.
+        return used * self._policy.replicas.count
+
+    def _count_peers(self, now: float) -> None:
+        """Note for each engine what peers hold in it."""
+        if not self._policy.replicas.exchanged or now < self._peers_change_at:
+            return
+        self._peers_change_at = self._peers.next_change(now) or math.inf
+        for engine, ledger in enumerate(self._ledgers):
+            held = self._peers.held(engine, ledger.limit(self._policy), now)
+            ledger.note_peers(sum(held), self._peers.long_until(engine, now))
+            ledger.quota.replicas = 1 + len(held)
+            ledger.quota.asked = self._peers.asked
+
+    def _better(self, head: Ticket, now: float, *, room: bool) -> int:
+        """How many peers have a better head than ours, and may be about to take a place."""
+        ours = self._line.rank(head, now)
+        return self._peers.better(
+            lambda view, age: (
+                self._line.rank_of(
+                    view.priority, view.tenant, view.age_seconds + age, view.cost_seconds, now
+                )
+                < ours
+            ),
+            now,
+            room=room,
+        )
+
+    def _free(self, ticket: Ticket, ledger: Ledger, now: float) -> None:
+        """A place is free; ours to take again at once, unless a peer has a better use for it."""
+        ledger.drop(ticket)
+        waiting = len(self._bounds) > 0
+        self._pace.pass_time(now, waiting=waiting)
+        self._pace.ended(ticket.cost_seconds, now, waiting=waiting)
+        if self._policy.replicas.exchanged and (head := self._line.first(now)) is not None:
+            self._count_peers(now)
+            room = ledger.room(self._policy, now)
+            if room > self._better(head, now, room=room > 0):
+                ledger.quota.refill(ticket.n)
+
+    # What will be
+
+    def _speed(self) -> float | None:
+        learned = self._costs.rates.learned
+        return self._pace.speed(float(len(self._ledgers)) if learned else None)
+
+    def _new_outlook(self, now: float) -> Outlook:
+        sent = sum(ticket.cost_seconds for ledger in self._ledgers for ticket in ledger.own)
+        # Those in an engine are half done, on average.
+        return Outlook(self._line, sent / 2, now)
 
     def _refuse(self, tickets: Iterable[Ticket], reason: Reason, now: float) -> list[Decision]:
         decisions: list[Decision] = []
         seen: EngineView | None = None
+        place_seconds = self._pace.place_seconds(now)
         for ticket in tickets:
+            seen = seen or self._roomiest(now)
+            standing = self.standing(ticket, now)
             if ticket in self._bounds:
                 self._unpark(ticket)
             ticket.state = TicketState.DONE
-            seen = seen or self._roomiest(now)
-            decisions.append(Refused(ticket, reason, seen, now - ticket.parked_at))
+            waited = now - ticket.parked_at
+            decisions.append(Refused(ticket, reason, seen, waited, standing, place_seconds))
         return decisions
 
     def _roomiest(self, now: float) -> EngineView:
@@ -497,6 +741,24 @@ class Gate:
             if ticket in ledger.own:
                 return ledger
         raise IllegalCall(f"{event}: the ticket is another gate's")
+
+
+def _any_open(bays: list[Bay], now: float) -> bool:
+    return any(bay.open or bay.probe_due(now) for bay in bays)
+
+
+def _best(ticket: Ticket, bays: list[Bay]) -> tuple[Bay | None, Verdict]:
+    """The engine of these that takes a ticket; else whether somewhere only KV is lacking."""
+    best: Bay | None = None
+    verdict = _FULL if bays else _LANE
+    for bay in bays:
+        found = bay.verdict(ticket)
+        if found is _TAKES:
+            if best is None or bay.better_than(best):
+                best = bay
+        elif found is _KV:
+            verdict = _KV
+    return best, verdict
 
 
 def _require(ticket: Ticket, state: TicketState, event: str) -> None:

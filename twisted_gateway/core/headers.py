@@ -65,12 +65,11 @@ _NOT_FOR_ENGINES = frozenset(
         b"x-request-id",
         b"x-resource",
         b"x-service",
-        b"x-tenant",
     }
 )
 _CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key"})
 # What proxies say of the client. From anyone but a trusted proxy it is hearsay.
-_FORWARDING = re.compile(rb"forwarded|x-real-ip|x-forwarded-[a-z-]+")
+_FORWARDING = re.compile(rb"forwarded|x-real-ip|x-tenant|x-forwarded-[a-z-]+")
 _XFF, _XFP, _XFH = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"
 _UNSAFE = re.compile(rb"[\r\n\0]")
 
@@ -216,6 +215,17 @@ def client_address(peer: str, forwarded_for: Iterable[bytes], trusted: Networks)
             break
         address = before
     return str(address)
+
+
+def is_trusted(peer: str, trusted: Networks) -> bool:
+    """Whether the other end of a connection is one of the proxies whose word is taken.
+
+    Args:
+        peer: its address; `""`, or a path, for a Unix socket, which is none of them.
+        trusted: the proxies' networks.
+    """
+    address = _address(peer)
+    return address is not None and _in(address, trusted)
 
 
 def outside_location(

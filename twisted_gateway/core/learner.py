@@ -1,14 +1,31 @@
 """`auto`: how S, the sequences that an engine runs at once, is learned from its gauges.
 
-    page                                            learned
-    waiting > 0, and it counts                      S = largest `running` seen, at least 1: shown
-    waiting > 0, and it does not count              S is raised to the largest `running` seen
-    waiting = 0, running >= S, requests are parked  S doubles; a shown S only when running > S
+    so far      page                                   S
+    not shown   waiting > 0, and it counts             largest `running` seen, at least 1: shown
+                waiting > 0, and it does not count     raised to the largest `running` seen
+                waiting = 0, running >= S, parked      doubled
+    shown       waiting > 0, `running` has been > S    as where it was not shown
+                waiting = 0, running > S, parked       doubled: not shown
+                waiting = 0, running = S, parked,      one more: tried
+                  SHOWN_SECONDS after it was shown
+                waiting > 0, running < S, counts,      largest `running` of these pages and those
+                  the CONTESTED_PAGES-th such page       between them, at least 1: shown
+                  since one with running >= S
+    tried       waiting > 0, and it counts             largest `running` since the try began: shown
+                waiting > 0, TRY_SECONDS after that    the same
+                waiting > 0, else                      raised to the largest `running` since then
+                waiting = 0, running >= S              as it is, doubled if parked: not shown
+
+`parked` is for requests parked at the gate. Any other page changes nothing.
 
 A page counts unless it may mislead: while more own tickets await their first content than the
 engine says wait (the gauges lag, or a prefill keeps others out), or while the KV cache is over
-0.85 (KV, not S, may be what keeps them waiting). What was shown stays until `running` goes above
-it, else S would double and fall for ever.
+0.85 (KV, not S, may be what keeps them waiting).
+
+What was shown stays for a while, else S would double and fall for ever. It does not stay for good:
+others' requests behind one long prefill can show 1, and nobody ever goes above an S that all keep
+to. An engine that comes back with fewer sequences is known by never running as many as it did
+while requests wait for it.
 """
 
 from __future__ import annotations
@@ -17,6 +34,12 @@ from twisted_gateway.core.sample import Sample
 
 START = 2
 KV_MISLEADS_OVER = 0.85
+SHOWN_SECONDS = 600.0
+"""How long what was shown is not put to the test."""
+TRY_SECONDS = 60.0
+"""How long one more is tried while no page counts."""
+CONTESTED_PAGES = 300
+"""How many pages that count outweigh what was shown: ten minutes of polls every 2 s."""
 
 
 def counts(sample: Sample, awaiting: int) -> bool:
@@ -50,14 +73,18 @@ class Learner:
         """Know nothing."""
         self.limit = START
         self.learned = False
-        self._shown = False
+        self._shown_at: float | None = None
+        self._tried_at: float | None = None
         self._most_running = 0
+        self._contested = 0
+        self._most_contested = 0
 
     def learn(self, sample: Sample, *, awaiting: int, parked: bool) -> None:
         """Learn from a page.
 
         Args:
-            sample: the page; one without `running` teaches nothing.
+            sample: the page; one without `running` teaches nothing. What was shown ages by its
+                `taken_at`.
             awaiting: as for `counts`.
             parked: whether requests were parked when it came.
         """
@@ -65,15 +92,57 @@ class Learner:
         if running is None:
             return
         self._most_running = max(self._most_running, running)
+        if running >= self.limit:
+            self._contested = 0
+        elif self._contested:
+            self._most_contested = max(self._most_contested, running)
         if sample.waiting > 0:
-            if counts(sample, awaiting):
-                self._shown = True
-                self._set(max(1, self._most_running))
-            elif self._most_running > self.limit:
-                self._set(self._most_running)
-        elif parked and running >= self.limit and (running > self.limit or not self._shown):
-            self._shown = False
+            self._some_wait(running, sample.taken_at, counting=counts(sample, awaiting))
+        elif running >= self.limit:
+            self._none_wait(running, sample.taken_at, parked=parked)
+
+    def _some_wait(self, running: int, taken_at: float, *, counting: bool) -> None:
+        """The engine runs all that it can, unless the page misleads."""
+        most = self._most_running
+        if not counting:
+            if self._tried_at is not None and taken_at >= self._tried_at + TRY_SECONDS:
+                self._show(most, taken_at)
+            elif most > self.limit:
+                self._set(most)
+        elif self._shown_at is None or most > self.limit:
+            self._show(most, taken_at)
+        elif running < self.limit:
+            self._contest(running, taken_at)
+
+    def _contest(self, running: int, taken_at: float) -> None:
+        """A page that counts says that S is less than what was shown."""
+        if not self._contested:
+            self._most_contested = running
+        self._contested += 1
+        if self._contested >= CONTESTED_PAGES:
+            self._show(self._most_contested, taken_at)
+
+    def _none_wait(self, running: int, taken_at: float, *, parked: bool) -> None:
+        """The engine runs S or more, and may be able to run more yet."""
+        if self._shown_at is None:
+            self._tried_at = None
+        if not parked:
+            return
+        if self._shown_at is None or running > self.limit:
+            self._shown_at = None
             self._set(self.limit * 2)
+        elif taken_at >= self._shown_at + SHOWN_SECONDS:
+            self._shown_at = None
+            self._tried_at = taken_at
+            self._most_running = running
+            self._set(self.limit + 1)
+
+    def _show(self, limit: int, taken_at: float) -> None:
+        self._set(max(1, limit))
+        self._shown_at = taken_at
+        self._tried_at = None
+        self._most_running = self.limit
+        self._contested = 0
 
     def _set(self, limit: int) -> None:
         self.limit = limit

@@ -6,9 +6,11 @@ that no burst hides in their lag. The gauges serve for what is not ours:
     own_then  = the most own sequences in flight at once between a poll's sending and its answer
     foreign   = max(0, running + waiting - own_then)
     in_engine = own sequences in flight now + foreign
-    room      = S - in_engine
+    room      = S - in_engine       # less what peers hold; foreign is then what is not theirs
     kv_fits   = kv_usage < kvThreshold and (nothing of ours in the engine, or
                 max(kv_usage * kv_tokens, own started) + own unstarted + need <= 0.95 * kv_tokens)
+
+`core.quota` says what several replicas make of `room`.
 
 `need` is prompt + min(max_tokens, 1024). A ticket has *started* at its first content, or when its
 estimated prefill and one poll have passed since it was sent: then its prompt and content so far
@@ -20,15 +22,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from twisted_gateway.core.estimate import prefill_seconds
 from twisted_gateway.core.learner import Learner, contradicts, counts
 from twisted_gateway.core.policy import Policy, WhenStale
+from twisted_gateway.core.quota import Quota
 from twisted_gateway.core.sample import Sample
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.core.view import EngineView, Hold, Sight
 
 KV_FILL = 0.95
 PROBE_AFTER_SECONDS = 60.0
+NARROW = 8
+"""Of so many sequences or fewer, a long prefill has the engine for itself."""
+LANE_PREFILLS = 3.0
+"""After so many times its estimate a long prefill counts as over."""
 
 _BY_GAUGES = frozenset({Sight.FRESH, Sight.HELD})
 
@@ -39,6 +45,8 @@ class Verdict(Enum):
     TAKES = auto()
     FULL = auto()
     KV = auto()
+    LANE = auto()
+    """It is a long one, and must let others pass until it may go."""
 
 
 _TAKES, _FULL, _KV = Verdict.TAKES, Verdict.FULL, Verdict.KV
@@ -51,9 +59,13 @@ class Bay:
     Attributes:
         sight: by what it is judged.
         limit: S.
-        room: S less what is in the engine; also where it does not bind.
+        room: S less what is in the engine, as far as this replica may take it; also where it
+            does not bind.
         shut: nothing may go.
         bounded: whether `room` binds.
+        laned: whether a long prefill is in flight, of this replica or another.
+        narrow: whether a long prefill has it for itself.
+        empty: whether nothing of any replica is in it.
         probing: its connections were refused, and one ticket may go to see whether they still are.
         kv_full: the KV threshold is passed.
         kv_committed: tokens of KV in use or promised.
@@ -68,6 +80,9 @@ class Bay:
     room: int
     shut: bool
     bounded: bool
+    laned: bool
+    narrow: bool
+    empty: bool
     probing: bool
     kv_binds: bool = False
     kv_full: bool = False
@@ -90,9 +105,14 @@ class Bay:
             return True
         return self.kv_committed + need_tokens <= self.kv_capacity
 
+    @property
+    def open(self) -> bool:
+        """Whether it takes anybody, but for KV."""
+        return not self.shut and (not self.bounded or self.room > 0)
+
     def could_take(self, need_tokens: int) -> bool:
         """Whether a ticket of one sequence that needs so much KV would be taken."""
-        return not self.shut and (not self.bounded or self.room > 0) and self.kv_fits(need_tokens)
+        return self.open and self.kv_fits(need_tokens)
 
     def probe_due(self, now: float) -> bool:
         """Whether an unchanged page has shut the engine for so long that a ticket must try it."""
@@ -108,9 +128,14 @@ class Bay:
 
     def send(self, ticket: Ticket, policy: Policy, now: float) -> None:
         """Take a ticket, and count it."""
-        self.ledger.send(ticket)
+        self.ledger.send(ticket, now)
         self.ledger.frozen_since = None
+        self.ledger.quota.take(ticket.n)
         self.room -= ticket.n
+        self.empty = False
+        if ticket.long:
+            self.laned = True
+            self.shut = self.shut or self.narrow
         if self.kv_capacity is not None:
             self.kv_committed += ticket.kv_need_tokens
             self.kv_eases_at = _earlier(self.kv_eases_at, _starts_at(ticket, policy))
@@ -126,7 +151,13 @@ class Ledger:
         own: tickets of ours that were sent and have not ended.
         in_flight: their sequences.
         sample: the last good page.
-        foreign: sequences of others by that page.
+        foreign: sequences of others by that page, of peers as well.
+        peers: sequences of other replicas, as far as they tell.
+        peers_then: the most of that between the sending of the last good page's poll and its
+            answer.
+        quota: what this replica may take of the room, where there are several.
+        lane: the long prefill in flight, until its first content or end, or `lane_until`.
+        peer_lane_until: until when a peer's long prefill keeps others out.
         failing: whether the last poll failed.
         stale_since: since when the observer calls it stale.
         refused_since: when it last refused a connection; None once it is known to take them.
@@ -143,6 +174,12 @@ class Ledger:
         self.in_flight = 0
         self.sample: Sample | None = None
         self.foreign = 0
+        self.peers = 0
+        self.peers_then = 0
+        self.quota = Quota()
+        self.lane: Ticket | None = None
+        self.lane_until = 0.0
+        self.peer_lane_until: float | None = None
         self.failing = False
         self.stale_since: float | None = None
         self.refused_since: float | None = None
@@ -152,8 +189,10 @@ class Ledger:
         self.learner = Learner()
         self._observed = True
         self._awaiting = 0
+        self._alone: Ticket | None = None
         self._most_in_flight = 0
         self._most_awaiting = 0
+        self._most_peers = 0
         self._polled_at: float | None = None
         self._sampled_at = 0.0
 
@@ -165,8 +204,12 @@ class Ledger:
 
     # Own tickets
 
-    def send(self, ticket: Ticket) -> None:
+    def send(self, ticket: Ticket, now: float) -> None:
         """Count a ticket that goes to the engine."""
+        self._alone = None if self._awaiting else ticket
+        if ticket.long:
+            self.lane = ticket
+            self.lane_until = now + LANE_PREFILLS * ticket.prefill_seconds
         self.own[ticket] = None
         self.in_flight += ticket.n
         self._awaiting += ticket.n
@@ -178,6 +221,7 @@ class Ledger:
 
     def first_content(self, ticket: Ticket, now: float) -> None:
         """A ticket's answer begins."""
+        self._end_lane(ticket)
         waited = ticket.awaits_content
         ticket.first_content_at = now
         if waited and not ticket.awaits_content:
@@ -185,10 +229,42 @@ class Ledger:
 
     def drop(self, ticket: Ticket) -> None:
         """Count a ticket no longer."""
+        self._end_lane(ticket)
         del self.own[ticket]
         self.in_flight -= ticket.n
         if ticket.awaits_content:
             self._awaiting -= ticket.n
+
+    def was_alone(self, ticket: Ticket) -> bool:
+        """Whether no other own ticket has awaited content since this one was sent."""
+        return self._alone is ticket
+
+    def note_peers(self, sequences: int, lane_until: float | None) -> None:
+        """What other replicas hold, as far as they tell; and their long prefill's latest end."""
+        self.peers = sequences
+        self.peer_lane_until = lane_until
+        self._most_peers = max(self._most_peers, sequences)
+
+    def alone(self) -> None:
+        """The replicas ask each other no longer."""
+        self.peers = self.peers_then = self._most_peers = 0
+        self.peer_lane_until = None
+        self.quota = Quota()
+
+    def _end_lane(self, ticket: Ticket) -> None:
+        if self.lane is ticket:
+            self.lane = None
+
+    def lane_seconds(self, now: float) -> float:
+        """How much longer, at most, a long prefill of ours keeps others out; 0 where none does."""
+        return 0.0 if self.lane is None else max(0.0, self.lane_until - now)
+
+    def laned(self, now: float) -> bool:
+        """Whether a long prefill is in flight."""
+        if self.lane is not None and now >= self.lane_until:
+            self.lane = None
+        theirs = self.peer_lane_until
+        return self.lane is not None or (theirs is not None and now < theirs)
 
     def answered(self, ticket: Ticket) -> None:
         """The engine has answered a ticket, so it takes connections if this one is young enough."""
@@ -208,12 +284,14 @@ class Ledger:
         self._polled_at = now
         self._most_in_flight = self.in_flight
         self._most_awaiting = self._awaiting
+        self._most_peers = self.peers
 
     def poll_ok(self, sample: Sample, policy: Policy, now: float, *, parked: bool) -> None:
         """Take in a good page."""
         self._sampled_at = now if self._polled_at is None else self._polled_at
         self.sample = sample
         self.foreign = max(0, (sample.running or 0) + sample.waiting - self._most_in_flight)
+        self.peers_then = self._most_peers
         self.failing = False
         self.stale_since = None
         self.refused_since = None
@@ -255,9 +333,23 @@ class Ledger:
             return Sight.NO_GATE
         return Sight.LEDGER
 
+    def others(self, sight: Sight) -> int:
+        """Sequences in the engine of neither this replica nor its peers, as far as they count."""
+        return max(0, self.foreign - self.peers_then) if sight in _BY_GAUGES else 0
+
     def in_engine(self, sight: Sight) -> int:
         """Sequences in the engine, as far as they count."""
-        return self.in_flight + (self.foreign if sight in _BY_GAUGES else 0)
+        return self.in_flight + self.peers + self.others(sight)
+
+    def _replicas_hold(self, policy: Policy, sight: Sight) -> bool:
+        """Whether other replicas have anything in the engine, or may have for all that is known."""
+        if policy.replicas.count > 1:
+            return self.others(sight) > 0
+        return self.peers > 0
+
+    def room(self, policy: Policy, now: float) -> int:
+        """S less what is in the engine."""
+        return self.limit(policy) - self.in_engine(self.sight(policy, now))
 
     def bay(self, policy: Policy, now: float) -> Bay:
         """What the engine can take now."""
@@ -265,13 +357,24 @@ class Ledger:
         limit = self.limit(policy)
         held = self.refused_since is not None
         probing = held and self.failing and now >= self.probe_at
+        laned, narrow = self.laned(now), limit <= NARROW
         bay = Bay(
             ledger=self,
             sight=sight,
             limit=limit,
-            room=limit - self.in_engine(sight),
-            shut=sight is Sight.CLOSED or (held and not probing),
+            room=self.quota.room(
+                policy.replicas,
+                limit=limit,
+                own=self.in_flight,
+                peers=self.peers,
+                others=self.others(sight),
+                now=now,
+            ),
+            shut=sight is Sight.CLOSED or (held and not probing) or (laned and narrow),
             bounded=sight is not Sight.NO_GATE,
+            laned=laned,
+            narrow=narrow,
+            empty=not self.own and not self._replicas_hold(policy, sight),
             probing=probing,
         )
         if sight in _BY_GAUGES:
@@ -312,6 +415,9 @@ class Ledger:
             times.append(self.frozen_since + PROBE_AFTER_SECONDS)
         if self.refused_since is not None and self.failing:
             times.append(self.probe_at)
+        if self.lane is not None:
+            times.append(self.lane_until)
+        times.append(self.peer_lane_until)
         if bay.sight is Sight.HELD and self.stale_since is not None:
             times.append(self.stale_since + policy.hold_seconds)
         return min((time for time in times if time is not None and time > now), default=None)
@@ -337,7 +443,9 @@ class Ledger:
             drift=self.drift,
             own=self.in_flight,
             own_requests=len(self.own),
-            foreign=in_engine - self.in_flight,
+            peers=self.peers,
+            foreign=self.others(sight),
+            long_prefill=self.laned(now),
             in_engine=in_engine,
             sight=sight,
             stale=self.stale_since is not None,
@@ -349,7 +457,7 @@ def _starts_at(ticket: Ticket, policy: Policy) -> float:
     """When a sent ticket counts as started: at its first content, or when it must have been."""
     if ticket.first_content_at is not None:
         return ticket.first_content_at
-    return ticket.sent_at + prefill_seconds(ticket.prompt_tokens) + policy.poll_seconds
+    return ticket.sent_at + ticket.prefill_seconds + policy.poll_seconds
 
 
 def _earlier(one: float | None, other: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Protocol
 
 from twisted_gateway.core.ticket import Priority, Ticket
 
@@ -61,6 +62,46 @@ class Agenda(dict[Ticket, float]):
             heapq.heapify(self._heap)
 
 
+Rank = tuple[int, int, float]
+"""Where a ticket stands in line: the least is served first."""
+
+
+class Line(Protocol):
+    """The parked tickets that may be sent, in the order of service."""
+
+    def __len__(self) -> int:
+        """How many tickets stand in line."""
+
+    def __iter__(self) -> Iterator[Ticket]:
+        """All tickets."""
+
+    def append(self, ticket: Ticket) -> None:
+        """Put a newcomer in line."""
+
+    def restore(self, ticket: Ticket) -> None:
+        """Put a ticket back that was in line before."""
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take a ticket out, if it is in."""
+
+    def foremost(self) -> Priority | None:
+        """The class of the first ticket."""
+
+    def first(self, now: float) -> Ticket | None:
+        """The ticket to be served next."""
+
+    def ranked(self, now: float) -> Iterator[Ticket]:
+        """The tickets in order; each may be taken out when it is given."""
+
+    def rank(self, ticket: Ticket, now: float) -> Rank:
+        """Where a ticket stands."""
+
+    def rank_of(
+        self, priority: Priority, tenant: str, waited: float, cost: float, now: float
+    ) -> Rank:
+        """Where a ticket of these facts stands."""
+
+
 class FifoLine:
     """The order of service: class by class, within a class by arrival.
 
@@ -92,7 +133,11 @@ class FifoLine:
         else:
             returned.pop(ticket, None)
 
-    def first(self) -> Ticket | None:
+    def foremost(self) -> Priority | None:
+        """The class of the first ticket."""
+        return next((cls for cls in Priority if any(self._lanes[cls])), None)
+
+    def first(self, now: float) -> Ticket | None:
         """The ticket to be served next."""
         for newcomers, returned in self._lanes:
             back = returned.first() if returned else None
@@ -102,6 +147,27 @@ class FifoLine:
             if back is not None:
                 return back
         return None
+
+    def ranked(self, now: float) -> Iterator[Ticket]:
+        """The tickets in order. Each may be taken out when it is given."""
+        last = None
+        while (ticket := self.first(now)) is not None:
+            if ticket is last:
+                # It was left where it is, so the rest is behind it and stays as it stands.
+                yield from list(self)[1:]
+                return
+            yield ticket
+            last = ticket
+
+    def rank(self, ticket: Ticket, now: float) -> Rank:
+        """Where a ticket stands: of two, the one of the lesser rank is served first."""
+        return (ticket.priority, 0, ticket.parked_at - now)
+
+    def rank_of(
+        self, priority: Priority, tenant: str, waited: float, cost: float, now: float
+    ) -> Rank:
+        """Where a ticket of these facts stands; as `rank`."""
+        return (priority, 0, -waited)
 
     def __iter__(self) -> Iterator[Ticket]:
         """All tickets, in order. The line must not change meanwhile."""

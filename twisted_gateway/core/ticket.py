@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
@@ -45,6 +46,8 @@ class Ticket:
         prompt_tokens: an estimate, see `core.estimate`.
         max_tokens: the most tokens asked for; 0 where nothing is generated.
         body_bytes: what the parked body occupies.
+        tenant: who counts as one for fairness: an opaque name, never what a client sent.
+        blocks: see `core.prefix`: what the prompt begins with, one hash for every 4 KiB.
         wait_seconds: the client's own bound on parking (`Prefer: wait=N`), None for none.
         head_sent: set by the driver when a 200 has been spent on keep-alives.
         generated_tokens: counted by the driver as content flows.
@@ -59,6 +62,12 @@ class Ticket:
         refusals: how often an engine that took the connection refused it.
         reparked: whether it has come back to the queue from an engine.
         kv_need_tokens: tokens of KV cache to keep for it before it starts.
+        shared_tokens: how much of its prompt was read lately, when it was last priced.
+        prefill_seconds: how long the engine will read its prompt, by that.
+        cost_seconds: engine time that it costs, by that.
+        long: whether its prefill is a long one.
+        deadline_at: from when it can no longer be served in its client's patience.
+        held_since: since when, being long and at the head, it has held others back.
     """
 
     model: str
@@ -69,6 +78,8 @@ class Ticket:
     prompt_tokens: int = 0
     max_tokens: int = 0
     body_bytes: int = 0
+    tenant: str = ""
+    blocks: tuple[int, ...] = ()
     wait_seconds: float | None = None
     head_sent: bool = field(default=False, init=False)
     generated_tokens: int = field(default=0, init=False)
@@ -83,6 +94,12 @@ class Ticket:
     refusals: int = field(default=0, init=False)
     reparked: bool = field(default=False, init=False)
     kv_need_tokens: int = field(default=0, init=False)
+    shared_tokens: int = field(default=0, init=False)
+    prefill_seconds: float = field(default=0.0, init=False)
+    cost_seconds: float = field(default=1.0, init=False)
+    long: bool = field(default=False, init=False)
+    deadline_at: float = field(default=math.inf, init=False)
+    held_since: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """Clamp what the client said."""

@@ -43,8 +43,10 @@ class EngineView:
         drift: whether the gauges contradict a configured S.
         own: sequences of this replica's tickets in the engine.
         own_requests: this replica's tickets in the engine.
-        foreign: sequences of others, where the gauges count; else 0.
-        in_engine: own and foreign.
+        peers: sequences of other replicas, as far as they tell.
+        foreign: sequences of others than these, where the gauges count; else 0.
+        long_prefill: whether a long prefill keeps others out, or other long ones.
+        in_engine: own, peers' and foreign.
         sight: by what the engine is judged.
         stale: whether its gauges have been unreadable for too long.
         hold: why nothing is admitted to it, None where nothing forbids it.
@@ -60,7 +62,9 @@ class EngineView:
     drift: bool
     own: int
     own_requests: int
+    peers: int
     foreign: int
+    long_prefill: bool
     in_engine: int
     sight: Sight
     stale: bool
@@ -69,7 +73,14 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedView:
-    """One parked ticket; `position` counts from 1 in the order of service, holds included."""
+    """One parked ticket.
+
+    Attributes:
+        position: in the order of service as it stands, from 1, holds included.
+        cost_seconds: engine time that it costs.
+        long: whether its prefill is a long one.
+        eta_seconds: until it is sent, by estimate; None where nothing is known to tell it by.
+    """
 
     position: int
     model: str
@@ -80,6 +91,19 @@ class ParkedView:
     head_sent: bool
     reparked: bool
     held: bool
+    tenant: str
+    cost_seconds: float
+    long: bool
+    eta_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantView:
+    """One tenant: engine time that it has used lately, and what it has parked."""
+
+    used_seconds: float
+    parked: int
+    parked_work_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +117,23 @@ class ModelTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateView:
-    """The whole gate at one moment."""
+    """The whole gate at one moment.
+
+    Attributes:
+        parked_work_seconds: engine time that the parked will cost.
+        tenants: by their opaque names.
+        rates_learned: whether anybody may be refused or held back by the two rates.
+        replicas: how many gateways count as being in front of the engines.
+    """
 
     engines: tuple[EngineView, ...]
     parked: tuple[ParkedView, ...]
     parked_bytes: int
+    parked_work_seconds: float
     models: Mapping[str, ModelTotals]
+    tenants: Mapping[str, TenantView]
+    prefill_tokens_per_second: float
+    decode_tokens_per_second: float
+    rates_learned: bool
+    replicas: int
     draining: bool

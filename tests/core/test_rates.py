@@ -1,0 +1,130 @@
+"""How fast an engine is: learned from what it has served."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import TestCase, examples
+from twisted_gateway.core.policy import Policy
+from twisted_gateway.core.rates import (
+    DECODE_TOKENS_PER_SECOND,
+    LEAST_ANSWER_TOKENS,
+    LEAST_PROMPT_TOKENS,
+    LEAST_RATE,
+    MOST_SAMPLES,
+    PREFILL_TOKENS_PER_SECOND,
+    Rates,
+)
+
+DEFAULTS = (PREFILL_TOKENS_PER_SECOND, DECODE_TOKENS_PER_SECOND)
+SECONDS = st.lists(st.floats(0.5, 100), max_size=40)
+
+
+def both(rates: Rates) -> tuple[float, float]:
+    return (rates.prefill, rates.decode)
+
+
+def upper_quintile(samples: list[float]) -> float:
+    """The least of the best fifth, counted up, of the last 15."""
+    last = sorted(samples[-MOST_SAMPLES:], reverse=True)
+    return last[: -(-len(last) // 5)][-1]
+
+
+class StartValues(TestCase):
+    """What serves until something is learned."""
+
+    def test_defaults(self) -> None:
+        """525 and 25 tokens a second serve, and do not count as learned."""
+        rates = Rates(Policy())
+        self.assertEqual((*both(rates), rates.learned), (525, 25, False))
+
+    def test_named(self) -> None:
+        """Naming either in the configuration makes both count as learned."""
+        prefill = Rates(Policy(prefill_tokens_per_second=100))
+        decode = Rates(Policy(decode_tokens_per_second=10))
+        self.assertEqual((*both(prefill), prefill.learned), (100, 25, True))
+        self.assertEqual((*both(decode), decode.learned), (525, 10, True))
+
+    def test_adopted(self) -> None:
+        """Another policy replaces the start values, not what was learned."""
+        rates = Rates(Policy(prefill_tokens_per_second=100))
+        for _ in range(5):
+            rates.prefill_took(2000, 10)
+        rates.adopt(Policy(prefill_tokens_per_second=300, decode_tokens_per_second=30))
+        self.assertEqual((*both(rates), rates.learned), (200, 30, True))
+        rates.adopt(Policy())
+        self.assertEqual((*both(rates), rates.learned), (200, 25, False))
+
+
+class Learning(TestCase):
+    """What is learned from."""
+
+    def test_five_samples(self) -> None:
+        """Four samples change nothing; with the fifth the best of them serves."""
+        rates = Rates(Policy())
+        for seconds in (1, 2, 4, 8):
+            self.assertFalse(rates.prefill_took(4000, seconds))
+            self.assertFalse(rates.decode_took(400, seconds))
+        self.assertEqual(both(rates), DEFAULTS)
+        self.assertTrue(rates.prefill_took(4000, 16))
+        self.assertTrue(rates.decode_took(400, 16))
+        self.assertEqual(both(rates), (4000, 400))
+
+    def test_both_must_be_learned(self) -> None:
+        """One that is learned serves the order; both count as learned when both are."""
+        rates = Rates(Policy())
+        for _ in range(5):
+            rates.prefill_took(2000, 10)
+        self.assertEqual((*both(rates), rates.learned), (200, 25, False))
+        for _ in range(5):
+            rates.decode_took(100, 10)
+        self.assertEqual((*both(rates), rates.learned), (200, 10, True))
+
+    def test_learned_replaces_named(self) -> None:
+        """What five samples say goes before what the configuration names."""
+        rates = Rates(Policy(prefill_tokens_per_second=100, decode_tokens_per_second=10))
+        for _ in range(5):
+            rates.prefill_took(2000, 10)
+        self.assertEqual(both(rates), (200, 10))
+
+    def test_little_teaches_nothing(self) -> None:
+        """Short prompts and short answers are no samples."""
+        rates = Rates(Policy())
+        for _ in range(9):
+            self.assertFalse(rates.prefill_took(LEAST_PROMPT_TOKENS - 1, 1))
+            self.assertFalse(rates.decode_took(LEAST_ANSWER_TOKENS - 1, 1))
+        self.assertEqual((*both(rates), rates.learned), (*DEFAULTS, False))
+
+    def test_no_time_at_all(self) -> None:
+        """What took no time by the clock took a millisecond; no rate is 0."""
+        rates = Rates(Policy())
+        for _ in range(5):
+            rates.prefill_took(1000, 0)
+            rates.decode_took(32, 1e9)
+        self.assertEqual(both(rates), (1_000_000, LEAST_RATE))
+
+    def test_change_is_told_of_once(self) -> None:
+        """A sample that leaves both rates as they are is no change."""
+        rates = Rates(Policy())
+        told = [rates.prefill_took(2000, 10) for _ in range(8)]
+        self.assertEqual(told, [False] * 4 + [True] + [False] * 3)
+
+    @examples(100)
+    @given(SECONDS, SECONDS)
+    def test_upper_quintile_of_the_last(self, reads: list[float], writes: list[float]) -> None:
+        """Of its last 15 samples a fifth are at a rate or above, whatever came before these."""
+        rates = Rates(Policy())
+        for seconds in reads:
+            rates.prefill_took(2000, seconds)
+        for seconds in writes:
+            rates.decode_took(64, seconds)
+        expected = [
+            upper_quintile([tokens / took for took in seen]) if len(seen) >= 5 else start
+            for tokens, seen, start in (
+                (2000, reads, PREFILL_TOKENS_PER_SECOND),
+                (64, writes, DECODE_TOKENS_PER_SECOND),
+            )
+        ]
+        self.assertEqual(list(both(rates)), expected)
+        self.assertEqual(rates.learned, len(reads) >= 5 and len(writes) >= 5)

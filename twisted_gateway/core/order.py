@@ -1,0 +1,251 @@
+"""Who is served first: classes, then tenants by what they have used, then the response ratio.
+
+class      interactive, batch, warmup
+tenant     engine time used lately (each ticket's cost when it is sent, decaying with a time
+           constant of 120 s, replicas together), rounded down to steps of 10 s, so that light
+           users tie
+ratio      (waited + 1) / cost, highest first: short ones go first, and all who wait come up
+arrival    among equals
+
+cost       = prefill + min(max_tokens, 512) * n / (decode rate * S), in seconds of engine time
+prefill    = prompt tokens, less the blocks of it that were read lately, / prefill rate
+service    = prefill + min(max_tokens, 512) / decode rate
+long       when prefill > longPrefillSeconds, once the rates are learned
+deadline   when max(1, 0.9 * patienceSeconds - service) seconds have been waited, once the rates
+           are learned: what starts later than that is served to nobody
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+from twisted_gateway.core.estimate import BYTES_PER_TOKEN
+from twisted_gateway.core.line import Rank
+from twisted_gateway.core.policy import Ordering, Policy
+from twisted_gateway.core.prefix import BLOCK_BYTES, Prefixes
+from twisted_gateway.core.rates import Rates
+from twisted_gateway.core.ticket import Priority, Ticket
+
+USE_SECONDS = 120.0
+USE_STEP_SECONDS = 10.0
+MOST_TENANTS = 4096
+_FORGOTTEN_SECONDS = 0.01
+ANSWER_TOKENS_COUNTED = 512
+PATIENCE_SHARE = 0.9
+LEAST_WAIT_SECONDS = 1.0
+LEAST_COST_SECONDS = 1e-3
+BLOCK_TOKENS = BLOCK_BYTES // BYTES_PER_TOKEN
+
+
+class Costs:
+    """What tickets cost the engines behind one gate.
+
+    Attributes:
+        rates: how fast the engines are.
+        prefixes: what they have read lately.
+        changed: whether anything has changed that the price of a parked ticket depends on.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        """Know only what the policy says."""
+        self.rates = Rates(policy)
+        self.prefixes = Prefixes()
+        self.changed = False
+        self._policy = policy
+        self._sequences = 1
+
+    def adopt(self, policy: Policy) -> None:
+        """Take another policy."""
+        self._policy = policy
+        self.rates.adopt(policy)
+        self.changed = True
+
+    def share(self, sequences: int) -> None:
+        """So many sequences share an engine (S)."""
+        if sequences != self._sequences:
+            self._sequences = max(1, sequences)
+            self.changed = True
+
+    def price(self, ticket: Ticket) -> None:
+        """Say on a ticket what it costs, as far as is known at this moment."""
+        rates = self.rates
+        shared = self.prefixes.shared(ticket.blocks) if ticket.blocks else 0
+        ticket.shared_tokens = shared * BLOCK_TOKENS
+        answer = min(ticket.max_tokens, ANSWER_TOKENS_COUNTED)
+        tokens = max(0, ticket.prompt_tokens - ticket.shared_tokens)
+        ticket.prefill_seconds = prefill = tokens / rates.prefill
+        decode = answer * ticket.n / (rates.decode * self._sequences)
+        ticket.cost_seconds = max(LEAST_COST_SECONDS, prefill + decode)
+        if rates.learned and self._policy.ordering is Ordering.COST:
+            ticket.long = prefill > self._policy.long_prefill_seconds
+            latest = PATIENCE_SHARE * ticket.policy.patience_seconds
+            latest -= prefill + answer / rates.decode
+            ticket.deadline_at = ticket.parked_at + max(LEAST_WAIT_SECONDS, latest)
+        else:
+            ticket.long = False
+            ticket.deadline_at = math.inf
+
+    def prefill_ended(self, ticket: Ticket, now: float, *, alone: bool) -> None:
+        """The engine has read a ticket's prompt; `alone` says that it read no other of ours."""
+        if ticket.blocks and self.prefixes.note(ticket.blocks):
+            self.changed = True
+        if ticket.stream and alone and not ticket.shared_tokens:
+            took = now - ticket.sent_at
+            self.changed |= self.rates.prefill_took(ticket.prompt_tokens, took)
+
+    def answer_ended(self, ticket: Ticket, now: float) -> None:
+        """The engine has written a ticket's answer to its end."""
+        began = ticket.first_content_at
+        # Of several sequences it is not known whose the tokens are.
+        if ticket.stream and ticket.n == 1 and began is not None:
+            tokens = ticket.generated_tokens - 1
+            self.changed |= self.rates.decode_took(tokens, now - began)
+
+
+class Tenants:
+    """Engine time that tenants have used lately, in seconds; bounded in memory."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._used: dict[str, tuple[float, float]] = {}
+
+    def charge(self, tenant: str, seconds: float, now: float) -> None:
+        """A ticket of this tenant is sent."""
+        used = self.use(tenant, now) + seconds
+        self._used.pop(tenant, None)
+        self._used[tenant] = (used, now)
+        if len(self._used) > MOST_TENANTS:
+            self._forget(now)
+
+    def use(self, tenant: str, now: float) -> float:
+        """What it has used, decayed."""
+        entry = self._used.get(tenant)
+        return 0.0 if entry is None else entry[0] * math.exp((entry[1] - now) / USE_SECONDS)
+
+    def all(self, now: float) -> dict[str, float]:
+        """What each has used that is still known of."""
+        return {tenant: self.use(tenant, now) for tenant in self._used}
+
+    def _forget(self, now: float) -> None:
+        """Forget who has used next to nothing, and of the rest the half of least use."""
+        used = sorted(self.all(now).items(), key=lambda item: -item[1])
+        kept = {tenant for tenant, use in used[: MOST_TENANTS // 2] if use > _FORGOTTEN_SECONDS}
+        self._used = {tenant: entry for tenant, entry in self._used.items() if tenant in kept}
+
+
+class CostLine:
+    """The parked tickets, in the order that this module describes.
+
+    A ratio grows with time and at another pace for each ticket, so nothing is kept sorted: the
+    order is made when it is asked for.
+    """
+
+    def __init__(self, use: Callable[[str, float], float]) -> None:
+        """Start empty.
+
+        Args:
+            use: what a tenant has used, of all replicas: takes it and the time, gives seconds.
+        """
+        self._use = use
+        self._classes: tuple[dict[Ticket, None], ...] = tuple({} for _ in Priority)
+
+    def __len__(self) -> int:
+        """How many tickets stand in line."""
+        return sum(map(len, self._classes))
+
+    def __iter__(self) -> Iterator[Ticket]:
+        """All tickets, in no order."""
+        for tickets in self._classes:
+            yield from tickets
+
+    def append(self, ticket: Ticket) -> None:
+        """Put a newcomer in line."""
+        self._classes[ticket.priority][ticket] = None
+
+    restore = append
+
+    def remove(self, ticket: Ticket) -> None:
+        """Take a ticket out, if it is in."""
+        self._classes[ticket.priority].pop(ticket, None)
+
+    def foremost(self) -> Priority | None:
+        """The class of the first ticket."""
+        return next((cls for cls in Priority if self._classes[cls]), None)
+
+    def first(self, now: float) -> Ticket | None:
+        """The ticket to be served next."""
+        tickets = next((tickets for tickets in self._classes if tickets), None)
+        if tickets is None:
+            return None
+        steps = self._steps(tickets, now)
+        least = min(steps.values())
+        return min(
+            (ticket for ticket in tickets if steps[ticket.tenant] == least),
+            key=lambda one: ((one.parked_at - now - 1.0) / one.cost_seconds, one.sequence),
+        )
+
+    def ranked(self, now: float) -> Iterator[Ticket]:
+        """The tickets in order. Each may be taken out, and its tenant charged, when it is given."""
+        for tickets in self._classes:
+            if tickets:
+                yield from self._ranked_class(tickets, now)
+
+    def rank(self, ticket: Ticket, now: float) -> Rank:
+        """Where a ticket stands: of two, the one of the lesser rank is served first."""
+        return self.rank_of(
+            ticket.priority, ticket.tenant, now - ticket.parked_at, ticket.cost_seconds, now
+        )
+
+    def rank_of(
+        self, priority: Priority, tenant: str, waited: float, cost: float, now: float
+    ) -> Rank:
+        """Where a ticket of these facts stands; as `rank`."""
+        return (priority, self._step(tenant, now), -(waited + 1.0) / cost)
+
+    def _ranked_class(self, tickets: dict[Ticket, None], now: float) -> Iterator[Ticket]:
+        steps = self._steps(tickets, now)
+        by_step: dict[int, list[Ticket]] = {}
+        for ticket in tickets:
+            by_step.setdefault(steps[ticket.tenant], []).append(ticket)
+        while by_step:
+            step = min(by_step)
+            queue = [
+                ((ticket.parked_at - now - 1.0) / ticket.cost_seconds, ticket.sequence, ticket)
+                for ticket in by_step.pop(step)
+            ]
+            heapq.heapify(queue)
+            while queue:
+                ticket = heapq.heappop(queue)[2]
+                stands_at = steps[ticket.tenant]
+                if stands_at > step:
+                    # Its tenant has been charged: it stands among those of more use.
+                    by_step.setdefault(stands_at, []).append(ticket)
+                    continue
+                yield ticket
+                if ticket not in tickets:
+                    steps[ticket.tenant] = self._step(ticket.tenant, now)
+
+    def _steps(self, tickets: Iterable[Ticket], now: float) -> dict[str, int]:
+        tenants = {ticket.tenant for ticket in tickets}
+        return {tenant: self._step(tenant, now) for tenant in tenants}
+
+    def _step(self, tenant: str, now: float) -> int:
+        return int(self._use(tenant, now) / USE_STEP_SECONDS)
+
+
+def heaviest(tickets: Iterable[Ticket]) -> Ticket | None:
+    """The newest ticket of the tenant whose parked work is most, of those never sent.
+
+    Those that an engine has sent back count as their tenant's work, and are left alone.
+    """
+    work: dict[str, float] = {}
+    newest: dict[str, Ticket] = {}
+    for ticket in tickets:
+        tenant = ticket.tenant
+        work[tenant] = work.get(tenant, 0.0) + ticket.cost_seconds
+        last = newest.get(tenant)
+        if not ticket.reparked and (last is None or ticket.sequence > last.sequence):
+            newest[tenant] = ticket
+    return max(newest.values(), key=lambda one: (work[one.tenant], one.sequence), default=None)

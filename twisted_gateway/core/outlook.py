@@ -1,0 +1,105 @@
+"""How long it will take: what is parked, by the pace at which the engines have served lately."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from twisted_gateway.core.line import Line, Rank
+from twisted_gateway.core.ticket import Ticket
+
+PACE_SECONDS = 120.0
+"""Over how long the pace is taken; also what the learned rates weigh beside it."""
+ENDS_COUNTED = 16
+FRESH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a ticket stands.
+
+    Attributes:
+        position: in the order of service, from 1.
+        eta_seconds: until it is sent; None where nothing is known to tell it by.
+    """
+
+    position: int
+    eta_seconds: float | None
+
+
+class Pace:
+    """Engine time served per second, while somebody waited for it."""
+
+    def __init__(self) -> None:
+        """Nothing has been served."""
+        self._work = 0.0
+        self._seconds = 0.0
+        self._at: float | None = None
+        self._ends: deque[float] = deque(maxlen=ENDS_COUNTED)
+
+    def pass_time(self, now: float, *, waiting: bool) -> None:
+        """Time has passed, during which somebody was waiting or nobody."""
+        if self._at is not None and now > self._at and waiting:
+            elapsed = now - self._at
+            kept = math.exp(-elapsed / PACE_SECONDS)
+            self._work *= kept
+            self._seconds = self._seconds * kept + elapsed
+        self._at = now
+
+    def ended(self, cost_seconds: float, now: float, *, waiting: bool) -> None:
+        """A ticket has ended, and its place is free."""
+        self._ends.append(now)
+        if waiting:
+            self._work += cost_seconds
+
+    def speed(self, expected: float | None) -> float | None:
+        """Seconds of engine time served in a second.
+
+        Args:
+            expected: what it should be by the learned rates; None where they are not learned.
+        """
+        work, seconds = self._work, self._seconds
+        if expected is not None:
+            work += expected * PACE_SECONDS
+            seconds += PACE_SECONDS
+        return work / seconds if work > 0 and seconds > 0 else None
+
+    def place_seconds(self, now: float) -> float | None:
+        """How long it takes, on average, until a place is free; None before two have been."""
+        if len(self._ends) < 2:
+            return None
+        return (now - self._ends[0]) / len(self._ends)
+
+
+class Outlook:
+    """The order of service at one moment, and what stands before each place in it."""
+
+    def __init__(self, line: Line, ahead_seconds: float, now: float) -> None:
+        """Put in order who stands in line.
+
+        Args:
+            line: who is parked.
+            ahead_seconds: engine time that is yet to be served before the first of them.
+            now: the time.
+        """
+        ranked = sorted((line.rank(ticket, now), ticket.sequence, ticket) for ticket in line)
+        self.at = now
+        self._line = line
+        self._ranks: Sequence[tuple[Rank, int]] = [entry[:2] for entry in ranked]
+        self._places = {entry[2]: index for index, entry in enumerate(ranked)}
+        costs = (entry[2].cost_seconds for entry in ranked)
+        self._ahead = list(accumulate(costs, initial=ahead_seconds))
+
+    def standing(self, ticket: Ticket, now: float, speed: float | None) -> Standing:
+        """Where a ticket stands, or would stand, in line."""
+        place = self._places.get(ticket)
+        if place is None:
+            place = bisect_left(self._ranks, (self._line.rank(ticket, self.at), ticket.sequence))
+        eta = None
+        if speed is not None:
+            eta = max(0.0, self._ahead[place] / speed - (now - self.at))
+        return Standing(position=place + 1, eta_seconds=eta)

@@ -1,0 +1,105 @@
+"""How several replicas share an engine's places without asking each other for each.
+
+    replicas     a replica may take, of S places
+    1            room
+    N            ceil((S + 2) / N) of its own; what is foreign counts as far as the other replicas
+                 cannot be it, had each its share
+    addresses    what a round of asking has given it, see below; one place always, unless others
+                 than replicas fill the engine; and a place that its own ticket frees, if there is
+                 room yet and no peer has a better head
+
+    A round of asking ends, with so many replicas as answer or lately did:
+        0 < room <= 2 N    ceil(room / N), less the peers with better heads: to be taken at once
+        room > 2 N         room // (4 N), at least 1: until the next round, at most for 0.3 s
+        else               nothing, as when the round took too long to be believed
+
+So N replicas that take at the same moment, each by the same picture, put at most N - 1 sequences
+over S into an engine; whoever sees too much in it takes nothing, and it is over when these end.
+Without any answers each keeps to S of its own: N * S at the very most.
+"""
+
+from __future__ import annotations
+
+from twisted_gateway.core.policy import Replicas
+
+STANDING_SECONDS = 0.3
+_MARGIN = 2
+"""What an engine may have over S for bare N, where nobody knows what the others hold."""
+
+
+class Quota:
+    """What this replica may take of an engine's room.
+
+    Attributes:
+        replicas: how many there are, this one included, where they ask each other.
+        asked: whether a round of asking has ended yet.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known of other replicas."""
+        self.replicas = 1
+        self.asked = False
+        self._now = 0
+        self._standing = 0
+        self._standing_until = 0.0
+
+    def grant(self, room: int, better: int, wanted: int, now: float, *, current: bool) -> None:
+        """A round of asking has ended.
+
+        Args:
+            room: places that are free by it.
+            better: peers whose heads go before ours.
+            wanted: sequences of our own head: it gets that many where there are so many.
+            now: the time.
+            current: whether the round is to be believed.
+        """
+        count = self.replicas
+        self._now = self._standing = 0
+        if not current or room < 1:
+            return
+        if room > 2 * count:
+            self._standing = max(1, room // (4 * count))
+            self._standing_until = now + STANDING_SECONDS
+            self._now = max(0, min(wanted, room) - self._standing)
+        else:
+            share = max(-(-room // count), min(wanted, room))
+            self._now = max(0, min(share, room - better))
+
+    def refill(self, sequences: int) -> None:
+        """So many places of our own are free, and are ours again if taken at once."""
+        self._now += sequences
+
+    def take(self, sequences: int) -> None:
+        """So many are taken."""
+        used = min(sequences, self._now)
+        self._now -= used
+        self._standing = max(0, self._standing - (sequences - used))
+
+    def lapse(self) -> None:
+        """What was to be taken at once was not."""
+        self._now = 0
+
+    def room(
+        self, replicas: Replicas, *, limit: int, own: int, peers: int, others: int, now: float
+    ) -> int:
+        """How many sequences this replica may put into an engine.
+
+        Args:
+            replicas: what the configuration says of them.
+            limit: S.
+            own: sequences of ours in it.
+            peers: sequences of other replicas in it, as far as they tell.
+            others: all that the gauges show beside these.
+            now: the time.
+        """
+        room = limit - own - peers - others
+        if not replicas.exchanged:
+            if replicas.count == 1:
+                return room
+            share = -(-(limit + _MARGIN) // replicas.count)
+            return share - own - max(0, others - share * (replicas.count - 1))
+        if self.asked and self.replicas == 1:
+            return room
+        standing = self._standing if now < self._standing_until else 0
+        room = min(room, self._now + standing)
+        return 1 if own == 0 and room < 1 and others < limit else room

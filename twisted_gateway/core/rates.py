@@ -1,0 +1,82 @@
+"""How fast an engine reads and writes: learned from what it has served, and from its start values.
+
+    rate      learned from                                                       until learned
+    prefill   own streams of 1,000 prompt tokens or more, none of it read        prefillTokens-
+              lately, that were alone in prefill: sent to first content          PerSecond, else 525
+    decode    own streams of one sequence and 32 content events or more:         decodeTokens-
+              first content to end                                               PerSecond, else 25
+
+Each is the upper quintile of its last 15 samples, once five are in: what else the engine does
+meanwhile, for us or others, only slows a sample down, and what a prompt or an answer takes by
+itself is wanted. Both count as learned when both are, or when the configuration names either: as
+bare defaults they serve the order, and nobody is refused or held back for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from twisted_gateway.core.policy import Policy
+
+PREFILL_TOKENS_PER_SECOND = 525.0
+DECODE_TOKENS_PER_SECOND = 25.0
+LEAST_PROMPT_TOKENS = 1000
+LEAST_ANSWER_TOKENS = 32
+LEAST_SAMPLES = 5
+MOST_SAMPLES = 15
+LEAST_RATE = 0.01
+_LEAST_SECONDS = 1e-3
+
+
+class Rates:
+    """The two rates of the engines behind one gate, in tokens a second.
+
+    Attributes:
+        prefill: tokens a second of a prompt that is read alone.
+        decode: tokens a second of one answer.
+        learned: whether anybody may be refused or held back by them.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        """Start with what the configuration names, else with the defaults."""
+        self.prefill = PREFILL_TOKENS_PER_SECOND
+        self.decode = DECODE_TOKENS_PER_SECOND
+        self.learned = False
+        self._prefills: deque[float] = deque(maxlen=MOST_SAMPLES)
+        self._decodes: deque[float] = deque(maxlen=MOST_SAMPLES)
+        self.adopt(policy)
+
+    def adopt(self, policy: Policy) -> None:
+        """Take the start values of another policy; what was learned stays."""
+        self._start_prefill = policy.prefill_tokens_per_second
+        self._start_decode = policy.decode_tokens_per_second
+        self._settle()
+
+    def prefill_took(self, tokens: int, seconds: float) -> bool:
+        """A prompt of so many tokens was read alone. Say whether a rate has changed."""
+        if tokens < LEAST_PROMPT_TOKENS:
+            return False
+        self._prefills.append(tokens / max(seconds, _LEAST_SECONDS))
+        return self._settle()
+
+    def decode_took(self, tokens: int, seconds: float) -> bool:
+        """An answer had so many tokens behind its first. Say whether a rate has changed."""
+        if tokens < LEAST_ANSWER_TOKENS:
+            return False
+        self._decodes.append(tokens / max(seconds, _LEAST_SECONDS))
+        return self._settle()
+
+    def _settle(self) -> bool:
+        before = self.prefill, self.decode, self.learned
+        read, written = _learned(self._prefills), _learned(self._decodes)
+        self.prefill = read or self._start_prefill or PREFILL_TOKENS_PER_SECOND
+        self.decode = written or self._start_decode or DECODE_TOKENS_PER_SECOND
+        named = self._start_prefill is not None or self._start_decode is not None
+        self.learned = named or (read is not None and written is not None)
+        return before != (self.prefill, self.decode, self.learned)
+
+
+def _learned(samples: deque[float]) -> float | None:
+    if len(samples) < LEAST_SAMPLES:
+        return None
+    return max(LEAST_RATE, sorted(samples)[4 * len(samples) // 5])
