@@ -74,19 +74,20 @@ def _takes(key: Schema) -> str:
     """Say in words what values a key takes."""
     if "anyOf" in key:
         # A reference to the environment stands for any value, which the page says once.
-        kinds = [_takes(one) for one in key["anyOf"] if "${" not in _plain(one.get("pattern", ""))]
+        kinds = [_takes(one) for one in key["anyOf"] if not _is_reference(one)]
         return " or ".join(kinds)
     if "enum" in key:
         return " \\| ".join(f"`{word}`" for word in key["enum"])
     if "minimum" in key or "exclusiveMinimum" in key:
         return _range(key)
     if key["type"] == "array":
-        return f"list of {_takes(key['items'])}s"
+        what = _takes(key["items"])
+        return f"list of {what}" if what.endswith("`") else f"list of {what}s"
     if "required" in key:
         return "`{" + ", ".join(f"{name}: …" for name in key["required"]) + "}`"
     if key["type"] == "object":
         return "mapping"
-    return "string"
+    return f"string such as `{key['examples'][0]}`" if "examples" in key else "string"
 
 
 def _range(key: Schema) -> str:
@@ -101,8 +102,8 @@ def _default(key: Schema) -> str:
     return f"`{json.dumps(key['default'], ensure_ascii=False)}`".replace('"', "")
 
 
-def _plain(pattern: str) -> str:
-    return pattern.replace("\\", "")
+def _is_reference(key: Schema) -> bool:
+    return str(key.get("pattern", "")).replace("\\", "").startswith("${")
 
 
 def _cell(text: str) -> str:

@@ -12,6 +12,7 @@ from twisted_gateway.config.dump import dump
 from twisted_gateway.config.faults import ConfigError
 from twisted_gateway.config.schema import Config
 
+TOKEN = "0123456789abcdef"
 NAMES = st.text(st.sampled_from("ab1.:-_#$'\"{}[]&*!|>%@`, ~?é模"), min_size=1, max_size=8)
 
 
@@ -70,6 +71,41 @@ class DumpTests(LoadingTestCase):
                 {"ADMISSION_OBSERVE_MODELS": "m"},
             ):
                 self.assertRoundTrip(self.load(self.model(keys), environ))
+
+    def test_unnamed_rates(self) -> None:
+        """Rates that are learned are left out, for naming them would end that."""
+        config = self.load(self.vllm("prefillTokensPerSecond: 900"))
+        admission = yaml.safe_load(dump(config))["models"]["m"]["admission"]
+        self.assertEqual(admission["prefillTokensPerSecond"], 900)
+        self.assertNotIn("decodeTokensPerSecond", admission)
+        self.assertRoundTrip(config)
+
+    def test_replicas(self) -> None:
+        """Replicas are a number, a name or a list, as the file has them."""
+        for text, shown in {
+            "3": 3,
+            "'dns:Gateway:1'": "dns:gateway:1",
+            "['[fd00::1]:1', 'a:2']": ["a:2", "[fd00::1]:1"],
+        }.items():
+            config = self.load(self.vllm(f"replicas: {text}") + f"peers: {{token: {TOKEN}}}\n")
+            tree = yaml.safe_load(dump(config))
+            self.assertEqual(tree["models"]["m"]["admission"]["replicas"], shown)
+            again = self.load(dump(config).replace("'***'", TOKEN))
+            self.assertEqual(in_force(again), in_force(config))
+
+    def test_tenants(self) -> None:
+        """The sources of tenants keep their order."""
+        config = self.load("tenants: {from: [address, apiKey]}\n" + self.model(""))
+        self.assertIn("from:\n  - address\n  - apiKey\n", dump(config))
+        self.assertRoundTrip(config)
+
+    def test_token(self) -> None:
+        """The peers' token is three stars, which are themselves no token."""
+        text = self.vllm("replicas: [a:1]") + "peers: {token: hunter2-hunter2-hunter2}\n"
+        shown = dump(self.load(text))
+        self.assertNotIn("hunter2", shown)
+        self.assertEqual(yaml.safe_load(shown)["peers"], {"listen": "tcp:8081", "token": "***"})
+        self.assertIn("peers.token: expected at least 16", str(self.refused(shown)))
 
     def test_several_upstreams(self) -> None:
         """A list of upstreams stays one."""

@@ -89,6 +89,37 @@ class FormTests(TestCase):
             },
         )
 
+    def test_peer_address(self) -> None:
+        """Replicas are told apart by host and port; an IPv6 address has brackets."""
+        self.accept(
+            forms.peer_address,
+            {
+                "10.0.0.1:8081": ("10.0.0.1", 8081),
+                "Gateway-0.gateway.llm.svc:1": ("gateway-0.gateway.llm.svc", 1),
+                "h_1:65535": ("h_1", 65535),
+                "[FD00:0::1]:8081": ("fd00::1", 8081),
+            },
+        )
+        self.refuse(
+            forms.peer_address,
+            *("", ":", "h", "h:", "h:0", "h:65536", "h:-1", "h:x", "h:08", "h:1 ", "h: 1", ":80"),
+            *("[::1]", "[::1]:", "[::1]x:1", "::1:8081", "[::1:8081", "[h]:1", "[fe80::1%eth0]:1"),
+            *("http://h:80", "h:80/", "u@h:80", "-h:80", "é:80", "h:٣", "h:1\n", "a,b:1", "h:1:2"),
+        )
+
+    def test_peer_address_says_what_is_missing(self) -> None:
+        """A host without its port, or with one that cannot be, is told so."""
+        for text in ("gateway", "[::1]"):
+            fault = self.assertRaises(Wrong, forms.peer_address, text)
+            self.assertIn("with the port", str(fault))
+        fault = self.assertRaises(Wrong, forms.peer_address, "gateway:99999")
+        self.assertEqual(str(fault), "expected a port from 1 to 65535")
+
+    def test_peer_text(self) -> None:
+        """An address is written as it was taken."""
+        for text in ("10.0.0.1:8081", "[fd00::1]:8081", "gateway:1"):
+            self.assertEqual(forms.peer_text(forms.peer_address(text)), text)
+
     def test_origin(self) -> None:
         """Origins are given as browsers spell them."""
         self.accept(
@@ -154,6 +185,16 @@ class FormTests(TestCase):
             *("", "8080", "tcp", "tcp:", "tcp:x", "tcp:99999", "tcp:-1", "tcp6:65536", "nope:1"),
             *("tcp:80:what=1", "tcp:80\n", "ssl:443:privateKey=/does/not/exist"),
         )
+
+    @examples(60)
+    @given(st.text(st.sampled_from("ah:.[]0189%fF- \n"), max_size=16))
+    def test_any_peer(self, text: str) -> None:
+        """Any text is an address that comes back from its own form, or `Wrong`."""
+        try:
+            address = forms.peer_address(text)
+        except Wrong:
+            return
+        self.assertEqual(forms.peer_address(forms.peer_text(address)), address)
 
     @examples(60)
     @given(st.text(st.sampled_from("http:/[]@?#%.\n* 9aé\ud800"), max_size=20))

@@ -59,6 +59,7 @@ RULES: dict[str, Callable[[dict[str, Any], Any], bool]] = {
     ),
     "maximum": lambda schema, value: _is(value, float) or value <= schema["maximum"],
     "minItems": lambda schema, value: _is(value, list) or len(value) >= schema["minItems"],
+    "maxItems": lambda schema, value: _is(value, list) or len(value) <= schema["maxItems"],
     "minProperties": lambda schema, value: len(value) >= schema["minProperties"],
     "items": lambda schema, value: (
         _is(value, list) or all(accepts(schema["items"], one) for one in value)
@@ -79,6 +80,11 @@ VALUES: dict[str, list[Any]] = {
     "drainSeconds": [1, 0.5, 0, -1, "x", 1e9],
     "reload": ["none", "watch", "on", 1],
     "cors": [{}, {"origins": ["*"]}, {"origin": []}, []],
+    "tenants": [{}, {"from": ["header"]}, {"from": []}, {"from": ["api_key"]}, {"from": "header"}],
+    "peers": [
+        *({}, {"listen": "tcp:9"}, {"listen": ["tcp:9"]}, {"listen": 9}, {"tokens": "x" * 16}),
+        *({"token": "x" * 16}, {"token": {"file": "/k16"}}, {"token": {}}, {"token": ""}),
+    ],
     "unknown": [1],
 }
 MODEL_VALUES: dict[str, list[Any]] = {
@@ -91,6 +97,14 @@ MODEL_VALUES: dict[str, list[Any]] = {
     "timeouts": [{}, {"idleSeconds": 5}, {"idleSeconds": "5"}, {"idle": 5}],
     "admission": [{}, {"maxInflight": 4}, {"maxInflight": "auto"}, {"maxInflight": 0}, {"x": 1}],
 }
+
+
+REPLICAS: list[Any] = [
+    *(1, 64, 0, -1, 65, 1.5, True, None, "3", "${N:-3}", "dns:a:1", "dns:a", "dns:a:0", "a:1"),
+    *(["a:1"], ["a:1", "[::1]:2"], [], ["a"], ["a:0"], ["a:b"], [1], {}),
+    [f"a:{port}" for port in range(1, 65)],
+    [f"a:{port}" for port in range(1, 66)],
+]
 
 
 def documents() -> st.SearchStrategy[dict[str, Any]]:
@@ -111,7 +125,7 @@ class JSONSchemaTests(LoadingTestCase):
     """The JSON Schema, judged by agreement with the loader."""
 
     def loads(self, document: dict[str, Any]) -> bool:
-        self.files = {"/k": "k"}
+        self.files = {"/k": "k", "/k16": "k" * 16}
         try:
             # JSON is YAML, and its strings are in quotes.
             self.load(json.dumps(document))
@@ -141,6 +155,13 @@ class JSONSchemaTests(LoadingTestCase):
                 document = {"models": {"m": model}}
                 self.assertEqual(accepts(schema, document), self.loads(document), document)
 
+    def test_replicas(self) -> None:
+        """So they do on each form of `replicas`."""
+        for value in REPLICAS:
+            model = {"upstream": "http://m", "engine": "vllm", "admission": {"replicas": value}}
+            document = {"models": {"m": model}, "peers": {"token": "x" * 16}}
+            self.assertEqual(accepts(json_schema(), document), self.loads(document), value)
+
     def test_whole_documents(self) -> None:
         """Models are required, each with one of upstream and upstreams, and nothing unknown."""
         for document, valid in (
@@ -166,6 +187,11 @@ class JSONSchemaTests(LoadingTestCase):
         self.assertEqual(keys["models.*.timeouts.idleSeconds"]["default"], 300)
         self.assertEqual(keys["models.*.engine"]["default"], "none")
         self.assertEqual(keys["cors.origins"]["default"], [])
+        self.assertEqual(keys["tenants.from"]["default"], ["subject", "header", "address"])
+        self.assertEqual(keys["peers.listen"]["default"], "tcp:8081")
+        self.assertEqual(keys["models.*.admission.replicas"]["default"], 1)
+        self.assertEqual(keys["models.*.admission.ordering"]["default"], "cost")
+        self.assertNotIn("default", keys["models.*.admission.prefillTokensPerSecond"])
         self.assertNotIn("default", keys["models.*.admission.pollTimeoutSeconds"])
         self.assertIn("VLLM_MAX_NUM_SEQS", keys["models.*.admission.maxInflight"]["description"])
 

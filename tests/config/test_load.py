@@ -11,7 +11,7 @@ from tests.config.loading import LoadingTestCase
 from tests.support import examples
 from twisted_gateway.config.faults import ConfigError, Fault
 from twisted_gateway.config.load import load, load_file
-from twisted_gateway.config.schema import Config, Timeouts
+from twisted_gateway.config.schema import Config, TenantSource, Timeouts
 
 MODEL = "models: {m: {upstream: http://m}}\n"
 
@@ -106,15 +106,38 @@ class TopLevelTests(LoadingTestCase):
 
     def test_keys_of_later_issues(self) -> None:
         """Keys that nothing serves yet are unknown."""
-        for key in ("adapters", "routes", "webhooks", "auth", "peers"):
+        for key in ("adapters", "routes", "webhooks", "auth"):
             self.refused(MODEL + f"{key}: {{}}\n")
-        self.refused(MODEL + "tenants: {from: [address]}\n")
         self.refused("models: {m: {upstream: http://m, requireAuth: true}}\n")
-        for key in (
-            *("patienceSeconds", "longPrefillSeconds", "prefillTokensPerSecond"),
-            *("decodeTokensPerSecond", "parkedWorkSeconds", "replicas"),
-        ):
-            self.refused(self.vllm(f"{key}: 1"))
+
+    def test_tenants(self) -> None:
+        """What says whom a request counts for is a list in an order, with a default."""
+        source = TenantSource
+        self.assertEqual(
+            self.load(MODEL).tenants_from, (source.SUBJECT, source.HEADER, source.ADDRESS)
+        )
+        self.assertEqual(
+            self.load(MODEL + "tenants: {from: [address, apiKey]}\n").tenants_from,
+            (source.ADDRESS, source.API_KEY),
+        )
+
+    def test_bad_tenants(self) -> None:
+        """The list is one, is not empty, and names each of the four sources once at most."""
+        self.assertFaults(
+            MODEL + "tenants:\n  from: [header, api_key,\n    header]\n",
+            "f.yaml: line 3: tenants.from[1]: expected one of subject, apiKey, header, address, "
+            "not api_key",
+            "f.yaml: line 4: tenants.from[2]: expected each only once, and tenants.from[0] "
+            "is the same",
+        )
+        self.assertFaults(
+            MODEL + "tenants: {from: []}\n",
+            "f.yaml: line 2: tenants.from: expected at least 1 in the list of sources",
+        )
+        self.assertFaults(
+            MODEL + "tenants: {from: header}\n",
+            "f.yaml: line 2: tenants.from: expected a list of sources, not a single value",
+        )
 
     def test_duplicate_keys(self) -> None:
         """A key that stands twice is a fault that names both lines."""

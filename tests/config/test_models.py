@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.config.loading import LoadingTestCase
 from twisted_gateway.config.admission import describe_admission
 from twisted_gateway.config.schema import Config, EngineKind, Model
-from twisted_gateway.core.policy import Policy, WhenStale
+from twisted_gateway.core.policy import Ordering, Policy, WhenStale
 
 TWO = """\
 models:
@@ -108,7 +108,8 @@ class ModelTests(LoadingTestCase):
             "engine: vllm, admission: {maxInflight: 4, kvThreshold: 0.5, maxParkSeconds: 1, "
             "maxQueueDepth: 2, keepAliveSeconds: 3, pollSeconds: 4, pollTimeoutSeconds: 6, "
             "staleAfterPolls: 7, whenStale: hold, holdSeconds: 8, retryAfterSeconds: 9, "
-            "parkedBytes: 10, ordering: fifo}"
+            "parkedBytes: 10, patienceSeconds: 11, ordering: fifo, longPrefillSeconds: 12, "
+            "prefillTokensPerSecond: 13, decodeTokensPerSecond: 14.5, parkedWorkSeconds: 15}"
         )
         self.assertEqual(
             model.policy,
@@ -125,9 +126,26 @@ class ModelTests(LoadingTestCase):
                 hold_seconds=8,
                 retry_after_seconds=9,
                 parked_bytes=10,
-                ordering="fifo",
+                patience_seconds=11,
+                ordering=Ordering.FIFO,
+                long_prefill_seconds=12,
+                prefill_tokens_per_second=13,
+                decode_tokens_per_second=14.5,
+                parked_work_seconds=15,
             ),
         )
+
+    def test_ordering(self) -> None:
+        """Service is by cost unless it is by arrival."""
+        self.assertIs(self.one("engine: vllm").policy.ordering, Ordering.COST)
+        policy = self.one("engine: vllm, admission: {ordering: cost}").policy
+        self.assertIs(policy.ordering, Ordering.COST)
+
+    def test_unnamed_rates(self) -> None:
+        """Rates that the file does not name are none, so that they are learned."""
+        policy = self.one("engine: vllm, admission: {decodeTokensPerSecond: 25}").policy
+        self.assertIsNone(policy.prefill_tokens_per_second)
+        self.assertEqual(policy.decode_tokens_per_second, 25)
 
     def test_ranges(self) -> None:
         """Impossible values are refused, the ends of the ranges are not."""
@@ -140,7 +158,10 @@ class ModelTests(LoadingTestCase):
             ),
             *("kvThreshold: 0", "kvThreshold: 1.01", "kvThreshold: 90%", "maxParkSeconds: 0"),
             *("maxQueueDepth: 0", "pollSeconds: 0", "pollSeconds: 1e-9", "staleAfterPolls: 0"),
-            *("whenStale: maybe", "retryAfterSeconds: 61", "parkedBytes: 0", "ordering: cost"),
+            *("whenStale: maybe", "retryAfterSeconds: 61", "parkedBytes: 0", "ordering: ~"),
+            *("patienceSeconds: 0", "longPrefillSeconds: -1", "parkedWorkSeconds: .inf"),
+            *("prefillTokensPerSecond: 0", "prefillTokensPerSecond: 1e8"),
+            *("decodeTokensPerSecond: 0.01", "decodeTokensPerSecond: auto"),
             *("ordering: lifo", "keepAliveSeconds: -1", "maxInflight: []", "holdSeconds: true"),
         ):
             error = self.refused(self.vllm(text))
@@ -354,19 +375,22 @@ class SharingTests(LoadingTestCase):
         )
 
     def test_equal_admission(self) -> None:
-        """Models of one engine may differ in three keys of admission, in no other."""
+        """Models of one engine may differ in four keys of admission, in no other."""
         vllm = "upstream: 'http://h:80', engine: vllm, admission: {maxInflight: 4"
         other = "upstream: 'http://H/x', engine: vllm, admission: {maxInflight: 4"
         self.load(self.pair(vllm + "}", other + "}"))
         self.load(
             self.pair(
-                vllm + ", maxParkSeconds: 1, keepAliveSeconds: 2, retryAfterSeconds: 3}",
+                vllm + ", maxParkSeconds: 1, keepAliveSeconds: 2, retryAfterSeconds: 3, "
+                "patienceSeconds: 4}",
                 other + "}",
             )
         )
         for key in (
             *("kvThreshold: 0.5", "maxQueueDepth: 1", "pollSeconds: 1", "staleAfterPolls: 9"),
             *("whenStale: hold", "holdSeconds: 1", "parkedBytes: 1", "pollTimeoutSeconds: 1"),
+            *("ordering: fifo", "longPrefillSeconds: 1", "parkedWorkSeconds: 1", "replicas: 2"),
+            *("prefillTokensPerSecond: 525", "decodeTokensPerSecond: 25"),
         ):
             error = self.refused(self.pair(vllm + "}", f"{other}, {key}}}"))
             name, _, value = key.partition(": ")
@@ -374,6 +398,29 @@ class SharingTests(LoadingTestCase):
             self.assertIn(f"f.yaml: line 3: models.b.admission.{name}: expected ", str(error))
             self.assertIn(f"as in models.a (line 2), not {value}: ", str(error))
             self.assertIn("they share the engine at http://h:80", str(error))
+
+    def test_rates(self) -> None:
+        """A rate that is named is another than the same one until it is learned."""
+        vllm = "upstream: http://h, engine: vllm"
+        error = self.refused(self.pair(f"{vllm}, admission: {{prefillTokensPerSecond: 525}}", vllm))
+        self.assertIn(
+            "models.b.admission.prefillTokensPerSecond: expected 525 as in models.a (line 2), "
+            "not 525 until learned: ",
+            str(error),
+        )
+
+    def test_replicas(self) -> None:
+        """Replicas are the same in any order and spelling, and shown as the file has them."""
+        vllm = "upstream: http://h, engine: vllm, admission: {replicas: "
+        token = "peers: {token: 0123456789abcdef}\n"
+        self.load(
+            token + self.pair(f"{vllm}['A:1', '[::1]:2']}}", f"{vllm}['[0:0::1]:2', 'a:1']}}")
+        )
+        self.assertFaults(
+            token + self.pair(f"{vllm}[b:1, a:1]}}", f"{vllm}dns:a:1}}"),
+            "f.yaml: line 4: models.b.admission.replicas: expected a:1, b:1 as in models.a "
+            "(line 3), not dns:a:1: they share the engine at http://h:80",
+        )
 
     def test_maximum(self) -> None:
         """maxInflight is compared as it is in force; both lines are named."""
@@ -438,8 +485,24 @@ class DescribeTests(LoadingTestCase):
             *("engine=vllm (f.yaml line 4): observed, gated;", "maxInflight=6 (VLLM_MAX_NUM_SEQS)"),
             *("kvThreshold=0.5 (f.yaml line 6)", "pollTimeoutSeconds=8 (2 x pollSeconds)"),
             *("maxParkSeconds=540 (default)", "whenStale=open (default)"),
+            *("ordering=cost (default)", "patienceSeconds=600 (default)"),
+            *("longPrefillSeconds=15 (default)", "parkedWorkSeconds=900 (default)"),
+            *("prefillTokensPerSecond=525 until learned (default)", "replicas=1 (default)"),
+            "decodeTokensPerSecond=25 until learned (default)",
         ):
             self.assertIn(part, line)
+
+    def test_named_rates_and_replicas(self) -> None:
+        """What the file names of rates and replicas is said with its line, but no token."""
+        config = self.load(
+            "models:\n  m:\n    upstream: http://m\n    engine: vllm\n    admission:\n"
+            "      prefillTokensPerSecond: 900\n      replicas: [b:1, a:1]\n"
+            "peers: {token: hunter2-hunter2-hunter2}\n"
+        )
+        line = describe_admission(config, config.models["m"])
+        self.assertIn("prefillTokensPerSecond=900 (f.yaml line 6)", line)
+        self.assertIn("replicas=a:1, b:1 (f.yaml line 7)", line)
+        self.assertNotIn("hunter2", line)
 
     def test_auto(self) -> None:
         """A maximum that is learned is called auto."""

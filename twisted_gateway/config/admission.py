@@ -80,12 +80,12 @@ def describe_admission(config: Config, model: Model) -> str:
     """Say on one line what admission of `model` is in force, and where each value comes from."""
     path = join("models", model.name)
 
-    def said(key: str, value: object) -> str:
+    def said(key: str, value: str) -> str:
         return f"{key.rpartition('.')[2]}={value} ({config.sources.get(key, 'default')})"
 
     state = "observed" if model.observed else "not observed"
     gate = "gated" if model.gated else "no gate"
     parts = [f"{said(join(path, 'engine'), model.engine.value)}: {state}, {gate};"]
     for key in admission_keys(model.observed, model.gated):
-        parts.append(said(join(join(path, "admission"), key.name), key.plain(model.policy)))
+        parts.append(said(join(join(path, "admission"), key.name), key.said(model.policy)))
     return " ".join(parts)

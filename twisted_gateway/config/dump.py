@@ -12,7 +12,7 @@ from twisted_gateway.config.schema import Config
 def dump(config: Config) -> str:
     """Give `config` as YAML, every value in force written out and secrets as `***`.
 
-    Loading it without the environment gives an equal configuration, but for the secrets.
+    Loading it without the environment gives an equal configuration, once the secrets are put in.
     """
     return yaml.dump(
         ROOT.plain(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000

@@ -28,6 +28,8 @@ _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)+")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _BEARER = re.compile(r"[!-~]+")
 _PORTS = {"http": 80, "https": 443}
+_PEER = re.compile(r"(\[[^\[\]%]+\]|[^:\[\]]+)(?::([^:/]*))?")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 # Twisted gives these no types.
 _memory_reactor: Callable[[], MemoryReactor] = MemoryReactor
@@ -110,6 +112,33 @@ def engine_address(url: str) -> str:
     return f"{parts.scheme}://{_host(parts)}:{parts.port or _PORTS[parts.scheme]}"
 
 
+def peer_address(text: str) -> tuple[str, int]:
+    """Take the `HOST:PORT` of a replica's listener, an IPv6 address in brackets.
+
+    Returns:
+        The host in lower case, an IPv6 address without its brackets; the port.
+    """
+    try:
+        found = _PEER.fullmatch(text)
+        if found is None:
+            raise ValueError
+        host = _peer_host(found[1])
+    except ValueError:
+        raise Wrong("expected HOST:PORT such as 10.0.0.1:8081 or [fd00::1]:8081") from None
+    port = found[2]
+    if not port:
+        raise Wrong("expected HOST:PORT, with the port of the replicas' peers.listen")
+    if not _PORT.fullmatch(port) or int(port) > 65535:
+        raise Wrong("expected a port from 1 to 65535")
+    return host, int(port)
+
+
+def peer_text(address: tuple[str, int]) -> str:
+    """Give an address that `peer_address` took as it is written."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def origin(text: str) -> str:
     """Take `*`, or an origin as browsers send it; give it in their spelling."""
     if text == "*":
@@ -184,6 +213,19 @@ def _host(parts: SplitResult) -> str:
     if not _HOST.fullmatch(host):
         raise ValueError("not a host")
     return host
+
+
+def _peer_host(text: str) -> str:
+    """Give a host in lower case, an IPv6 address without its brackets.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text.startswith("["):
+        return str(IPv6Address(text[1:-1]))
+    if not _HOST.fullmatch(text):
+        raise ValueError("not a host")
+    return text.lower()
 
 
 def _authority(parts: SplitResult) -> str:

@@ -10,13 +10,25 @@ from typing import Any
 
 from twisted_gateway.config import forms
 from twisted_gateway.config.kinds import Choice, Either, Number, Text, Whole, words
-from twisted_gateway.config.schema import Config, EngineKind, Model, Timeouts
+from twisted_gateway.config.replicas import ReplicasKind
+from twisted_gateway.config.schema import (
+    Config,
+    EngineKind,
+    Model,
+    Peers,
+    TenantSource,
+    Timeouts,
+)
 from twisted_gateway.config.secret import SecretText
 from twisted_gateway.config.sections import Key, ListOf, MapOf, Section
-from twisted_gateway.core.policy import Policy, WhenStale
+from twisted_gateway.core.policy import Ordering, Policy, WhenStale
+from twisted_gateway.core.rates import DECODE_TOKENS_PER_SECOND, PREFILL_TOKENS_PER_SECOND
 
 _SECONDS = Number(0, 604_800)
 _BYTES = Whole(1, 2**40)
+_RATE = Number(0.1, 10_000_000)
+_PREFILL = f"{PREFILL_TOKENS_PER_SECOND:g} until learned"
+_DECODE = f"{DECODE_TOKENS_PER_SECOND:g} until learned"
 _ENDPOINTS = Text(forms.endpoint, "a Twisted server endpoint such as tcp:8080")
 _NAME = Text(forms.printable, "a name", max_characters=256)
 _URL = Text(forms.base_url, "a URL such as http://host:8000", r"^[Hh][Tt][Tt][Pp][Ss]?://")
@@ -99,7 +111,52 @@ ADMISSION = Section(
             about="The least that a refusal's Retry-After says.",
         ),
         Key(name="parkedBytes", kind=_BYTES, about="Bodies of parked requests, together."),
-        Key(name="ordering", kind=Choice({"fifo": "fifo"}), about="Who is served first."),
+        Key(
+            name="patienceSeconds",
+            kind=_SECONDS,
+            own=True,
+            about="How long clients wait for a whole answer; what cannot be served by then is "
+            "refused at once.",
+        ),
+        Key(
+            name="ordering",
+            kind=Choice(words(Ordering)),
+            about="Who of a class is served first: cost (light tenants, then who has waited long "
+            "for what costs the engine little), fifo (who came first).",
+        ),
+        Key(
+            name="longPrefillSeconds",
+            kind=_SECONDS,
+            about="A prompt that takes the engine longer is long; one such is in it at a time.",
+        ),
+        Key(
+            name="prefillTokensPerSecond",
+            kind=_RATE,
+            absent=_PREFILL,
+            about=f"What the engine reads of one prompt alone. Default: {_PREFILL}, with nothing "
+            "long or refused for its deadline till then. Naming this or decodeTokensPerSecond "
+            "makes both count as learned.",
+        ),
+        Key(
+            name="decodeTokensPerSecond",
+            kind=_RATE,
+            absent=_DECODE,
+            about=f"What the engine writes of one answer. Default: {_DECODE}. Naming this or "
+            "prefillTokensPerSecond makes both count as learned.",
+        ),
+        Key(
+            name="parkedWorkSeconds",
+            kind=_SECONDS,
+            about="The engine's time that parked requests may cost, together and over all "
+            "replicas; past it 503 queue_full.",
+        ),
+        Key(
+            name="replicas",
+            kind=ReplicasKind(),
+            about="The gateways before the engine: their number (each keeps to its share), or "
+            "where they ask each other what they hold, which takes peers.token: a list with the "
+            "peers.listen of each, or dns:HOST:PORT, a name of all of them (a headless Service).",
+        ),
     ),
 )
 
@@ -116,7 +173,8 @@ def admission_keys(observed: bool, gated: bool) -> tuple[Key, ...]:
 
 def _admission(model: Model) -> dict[str, Any]:
     keys = admission_keys(model.observed, model.gated)
-    return {key.name: key.plain(model.policy) for key in keys}
+    shown = {key.name: key.plain(model.policy) for key in keys}
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _one_upstream(model: Model) -> str | None:
@@ -187,8 +245,26 @@ MODEL = Section(
             attribute="policy",
             show=_admission,
             about="The gate before the engine, and how it is observed. Models that share an "
-            "engine's address share its gate: only maxParkSeconds, keepAliveSeconds and "
-            "retryAfterSeconds may differ among them.",
+            "engine's address share its gate: only maxParkSeconds, patienceSeconds, "
+            "keepAliveSeconds and retryAfterSeconds may differ among them.",
+        ),
+    ),
+)
+
+PEERS = Section(
+    target=Peers,
+    keys=(
+        Key(
+            name="listen",
+            kind=_ENDPOINTS,
+            about="Where the other replicas connect: a Twisted server endpoint string. Opened "
+            "only where a model's replicas gives addresses.",
+        ),
+        Key(
+            name="token",
+            kind=SecretText(min_characters=16),
+            about="What the replicas share, the same for all, of at least 16 characters. Required "
+            "where a model's replicas gives addresses.",
         ),
     ),
 )
@@ -248,18 +324,28 @@ ROOT = Section(
         ),
         Key(
             name="tenants",
-            about="Whom the gateway believes about clients.",
+            about="Who counts as one for fairness, and whom the gateway believes about clients.",
             kind=Section(
                 target=Config,
                 inline=True,
                 keys=(
+                    Key(
+                        name="from",
+                        kind=ListOf(Choice(words(TenantSource)), "sources", minimum=1),
+                        attribute="tenants_from",
+                        about="What says whom a request counts for, the first that applies: "
+                        "header (X-Tenant, from trustedProxies only), address (the client's); "
+                        "subject and apiKey apply only where the gateway itself checks tokens "
+                        "or keys.",
+                    ),
                     Key(
                         name="trustedProxies",
                         kind=ListOf(
                             Text(forms.network, "an address or a network"),
                             "addresses and networks",
                         ),
-                        about="Addresses and networks whose X-Forwarded-* is believed.",
+                        about="Addresses and networks whose X-Forwarded-* and X-Tenant are "
+                        "believed.",
                     ),
                 ),
             ),
@@ -270,5 +356,6 @@ ROOT = Section(
             derived=True,
             about='What clients may put in "model", and where it goes.',
         ),
+        Key(name="peers", kind=PEERS, about="The exchange between the replicas of the gateway."),
     ),
 )

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from twisted_gateway.config.faults import ConfigError, Fault
-from twisted_gateway.config.keys import ROOT
+from twisted_gateway.config.faults import ConfigError, Fault, join
+from twisted_gateway.config.keys import PEERS, ROOT
 from twisted_gateway.config.models import Models, gather
-from twisted_gateway.config.reading import Found, Reading
-from twisted_gateway.config.schema import Config
+from twisted_gateway.config.reading import Found, Given, Reading
+from twisted_gateway.config.schema import Config, Model, Peers
 from twisted_gateway.config.source import MAX_CHARACTERS, Entries, Unreadable, parse
 
 __all__ = ["ConfigError", "Fault", "load", "load_file"]
@@ -113,6 +113,8 @@ def _assemble(found: Found, reading: Reading) -> Config:
     given = found.values.get("models")
     most_bytes = top.get("max_body_bytes", Config().max_body_bytes)
     models = Models(reading, sources, most_bytes).all({} if given is None else given.value)
+    peers = Peers(**gather(PEERS, found.section("peers"), reading, sources))
+    _check_peers(peers, models, found, top, reading)
     held_bytes = top.get("max_held_bytes", Config().max_held_bytes)
     reading.warnings.extend(
         f"models: {name} takes bodies of more than maxHeldBytes, which are always refused"
@@ -122,6 +124,7 @@ def _assemble(found: Found, reading: Reading) -> Config:
     return Config(
         **top,
         models=MappingProxyType(models),
+        peers=peers,
         sources=MappingProxyType(sources),
         warnings=tuple(reading.warnings),
     )
@@ -132,3 +135,38 @@ def _check_listeners(found: Found, top: Mapping[str, Any], reading: Reading) -> 
     for one in () if given is None else given.value:
         if one.value in top.get("listen", Config().listen):
             reading.fault(one.line, one.path, "expected another endpoint than those of listen")
+
+
+def _check_peers(
+    peers: Peers,
+    models: Mapping[str, Model],
+    found: Found,
+    top: Mapping[str, Any],
+    reading: Reading,
+) -> None:
+    """See to it that the replicas' exchange has a listener of its own and a token, if there is one.
+
+    A listener without a token would tell anyone what is going on.
+    """
+    exchanging = next((model for model in models.values() if model.exchanges), None)
+    if exchanging is None or any(one.path.split(".")[0] == "peers" for one in reading.faults):
+        return
+    model: Given = found.values["models"].value[exchanging.name]
+    admission = model.value.section("admission")
+    section = found.section("peers")
+    line = found.lines.get("peers", admission.lines["replicas"])
+    if peers.token is None:
+        reading.fault(
+            section.lines.get("token", line),
+            "peers.token",
+            "expected the token that the replicas share, of at least 16 characters: "
+            f"{join(admission.path, 'replicas')} (line {admission.lines['replicas']}) "
+            "gives addresses",
+        )
+    listen = top.get("listen", Config().listen)
+    if peers.listen in (*listen, *top.get("admin_listen", Config().admin_listen)):
+        reading.fault(
+            section.lines.get("listen", line),
+            "peers.listen",
+            "expected another endpoint than those of listen and adminListen",
+        )

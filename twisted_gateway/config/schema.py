@@ -44,6 +44,32 @@ class Secret:
         return "Secret('***')"
 
 
+class TenantSource(Enum):
+    """What a request may show that says whom it counts for, for fairness."""
+
+    SUBJECT = "subject"
+    """The subject of a token that the gateway itself checked."""
+    API_KEY = "apiKey"
+    """A key that the gateway itself checked."""
+    HEADER = "header"
+    """`X-Tenant`, from a trusted proxy only."""
+    ADDRESS = "address"
+    """Where the client is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """The exchange between the replicas.
+
+    Attributes:
+        listen: a Twisted server endpoint string, opened only where `Config.exchanges`.
+        token: what the replicas share; never None where `Config.exchanges`.
+    """
+
+    listen: str = "tcp:8081"
+    token: Secret | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
     """The time bounds of one request, in seconds. There is no total one."""
@@ -86,12 +112,18 @@ class Model:
     paths: Mapping[str, str] = field(default_factory=lambda: DEFAULT_PATHS)
     policy: Policy = Policy()
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether the replicas before its engines ask each other what they hold."""
+        return self.gated and self.policy.replicas.exchanged
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole configuration in force.
 
     Attributes:
+        tenants_from: what says whom a request counts for; the first that applies.
         sources: key path -> where the value came from, for every value that is not simply a
             built-in default: `config.yaml line 12`, `ADMISSION_MAX_INFLIGHT`, ...
         warnings: what is odd but no error, for the log at start.
@@ -105,7 +137,18 @@ class Config:
     drain_seconds: float = 600.0
     reload: str = "none"
     cors_origins: tuple[str, ...] = ()
+    tenants_from: tuple[TenantSource, ...] = (
+        TenantSource.SUBJECT,
+        TenantSource.HEADER,
+        TenantSource.ADDRESS,
+    )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     models: Mapping[str, Model] = field(default_factory=lambda: MappingProxyType({}))
+    peers: Peers = Peers()
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] = ()
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether any model's replicas ask each other, so that `peers.listen` is opened."""
+        return any(model.exchanges for model in self.models.values())

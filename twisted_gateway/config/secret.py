@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from twisted_gateway.config.faults import Wrong
 from twisted_gateway.config.forms import credential, file_path
@@ -25,10 +26,17 @@ _FILE = Section(
 )
 
 
+@dataclass(frozen=True)
 class SecretText(Kind):
-    """A credential: a string, or `{file: PATH}`. It is never shown; an empty one is absent."""
+    """A credential: a string, or `{file: PATH}`. It is never shown; an empty one is absent.
 
-    _TEXT = Text(credential, "a string or {file: PATH}", max_characters=16_384)
+    Attributes:
+        min_characters: how long it is at least, unless it is empty.
+    """
+
+    min_characters: int = 0
+
+    _TEXT: ClassVar[Text] = Text(credential, "a string or {file: PATH}", max_characters=16_384)
 
     def take(self, node: Node, path: str, reading: Reading) -> Secret | None:
         """Read the string or the file."""
@@ -36,6 +44,8 @@ class SecretText(Kind):
             text = self._from_file(node, path, reading)
         else:
             text = str(self._TEXT.take(node, path, reading))
+        if text and len(text) < self.min_characters:
+            raise Wrong(f"expected at least {self.min_characters} characters")
         return Secret(text) if text else None
 
     def _from_file(self, node: Entries, path: str, reading: Reading) -> str:

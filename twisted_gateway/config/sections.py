@@ -22,12 +22,14 @@ class ListOf(Kind):
     """A list of values of one kind, no two of them the same.
 
     Attributes:
+        maximum: how many there may be; 0 is any number.
         identity: what makes two items the same.
     """
 
     kind: Kind
     what: str
     minimum: int = 0
+    maximum: int = 0
     identity: Callable[[Any], Any] = str
 
     def take(self, node: Node, path: str, reading: Reading) -> tuple[Given, ...]:
@@ -36,6 +38,8 @@ class ListOf(Kind):
             raise Wrong(f"expected a list of {self.what}, not {describe(node)}")
         if len(node.nodes) < self.minimum:
             raise Wrong(f"expected at least {self.minimum} in the list of {self.what}")
+        if 0 < self.maximum < len(node.nodes):
+            raise Wrong(f"expected at most {self.maximum} in the list of {self.what}")
         given: dict[Any, Given] = {}
         for index, item in enumerate(node.nodes):
             one = self.kind.read(item, f"{path}[{index}]", reading)
@@ -51,7 +55,11 @@ class ListOf(Kind):
     def schema(self) -> Schema:
         """Say `array`."""
         schema: Schema = {"type": "array", "items": self.kind.schema(), "uniqueItems": True}
-        return {**schema, "minItems": self.minimum} if self.minimum else schema
+        if self.minimum:
+            schema["minItems"] = self.minimum
+        if self.maximum:
+            schema["maxItems"] = self.maximum
+        return schema
 
     def plain(self, value: Any) -> list[Any]:
         """Give the items."""
@@ -117,6 +125,7 @@ class Key:
             rank against the file is said where they are read.
         derived: whether its default is computed or there is none, so that none is stated.
         own: of `admission`: whether models that share an engine may differ in it.
+        absent: what sentences say where there is no value.
         show: gives what `dump` shows from the value that holds it; None to leave the key out.
     """
 
@@ -127,6 +136,7 @@ class Key:
     environment: tuple[str, ...] = ()
     derived: bool = False
     own: bool = False
+    absent: str = "nothing"
     show: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -143,6 +153,13 @@ class Key:
             return self.kind.plain(owner)
         value = attrgetter(self.attribute)(owner)
         return self.kind.shown(value)
+
+    def said(self, owner: Any) -> str:
+        """Give the key's value in `owner` as a sentence would have it."""
+        value = self.plain(owner)
+        if isinstance(value, list):
+            return ", ".join(map(str, value))
+        return self.absent if value is None else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ def _compare(one: Placed, owner: Placed, address: str, same: bool, reading: Read
         )
     else:
         for key in ADMISSION.keys:
-            mine, theirs = _value(key, one.model), _value(key, owner.model)
+            mine, theirs = _said(key, one.model), _said(key, owner.model)
             if not key.own and mine != theirs:
                 section = one.found.section("admission")
                 reading.fault(
@@ -92,8 +92,8 @@ def _compare(one: Placed, owner: Placed, address: str, same: bool, reading: Read
                 )
 
 
-def _value(key: Key, model: Model) -> object:
-    """Give what `model` has for a key of `admission`."""
+def _said(key: Key, model: Model) -> str:
+    """Say what `model` has for a key of `admission`."""
     if key.name == "maxInflight" and not model.gated:
-        return "nothing"
-    return key.plain(model.policy)
+        return key.absent
+    return key.said(model.policy)
