@@ -13,7 +13,7 @@ from tests.support import TestCase
 from twisted_gateway.service import Watcher
 from twisted_gateway.web.background import in_background
 
-COMMENT = b": keep-alive\n\n"
+COMMENT = b": keep-alive position=1\n\n"
 
 
 class Draining(TestCase):

@@ -29,6 +29,7 @@ ENTRY = AccessEntry(
     trace_id="0af7651916cd43dd8448eb211c80319c",
     route="/v1/chat/completions",
     model="reasoning",
+    tenant="5f0c2d9e81ab",
     outcome=Outcome.OK,
     status=200,
     waited_seconds=2.5,
@@ -67,8 +68,8 @@ class AccessTests(TestCase):
         self.assertEqual(
             lines(ENTRY)[0],
             "request_id=r-1 trace_id=0af7651916cd43dd8448eb211c80319c route=/v1/chat/completions"
-            " model=reasoning outcome=ok reason=- status=200 waited_seconds=2.5 ttft_seconds=3.142"
-            " duration_seconds=12.0 bytes=4711",
+            " model=reasoning tenant=5f0c2d9e81ab outcome=ok reason=- status=200"
+            " waited_seconds=2.5 ttft_seconds=3.142 duration_seconds=12.0 bytes=4711",
         )
 
     def test_json(self) -> None:
@@ -85,6 +86,7 @@ class AccessTests(TestCase):
                 "trace_id": "0af7651916cd43dd8448eb211c80319c",
                 "route": "/v1/chat/completions",
                 "model": "reasoning",
+                "tenant": "5f0c2d9e81ab",
                 "outcome": "ok",
                 "reason": "",
                 "status": 200,
@@ -96,9 +98,10 @@ class AccessTests(TestCase):
         )
 
     def test_what_is_not_there(self) -> None:
-        """A request without model, trace or first token says so in one mark each."""
-        text, tree = lines(replace(ENTRY, model="", trace_id="", ttft_seconds=None))
+        """A request without model, tenant, trace or first token says so in one mark each."""
+        text, tree = lines(replace(ENTRY, model="", tenant="", trace_id="", ttft_seconds=None))
         self.assertIn(" model=- ", text)
+        self.assertIn(" tenant=- ", text)
         self.assertIn(" trace_id=- ", text)
         self.assertIn(" ttft_seconds=- ", text)
         self.assertIsNone(tree["ttft_seconds"])
@@ -117,7 +120,7 @@ class AccessTests(TestCase):
         self.assertTrue(text.isascii() and text.isprintable())
         self.assertEqual(tree["model"], name)
         _, _, rest = text.partition(" model=")
-        value, _, _ = rest.partition(" outcome=ok")
+        value, _, _ = rest.partition(" tenant=5f0c2d9e81ab")
         self.assertEqual(json.loads(value) if value.startswith('"') else value, name or "-")
 
 

@@ -466,7 +466,7 @@ class Failing(TestCase):
         client = stack.client().chat(headers={"Prefer": "wait=0"})
         self.assertEqual((client.status, client.json["reason"]), (503, "park_timeout"))
         self.assertEqual(client.headers["preference-applied"], "wait=0")
-        self.assertEqual(client.headers["retry-after"], "5")
+        self.assertIn(client.headers["retry-after"], ("5", "6"))
         self.assertEqual(client.json["max_inflight"], 4)
 
 

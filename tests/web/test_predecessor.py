@@ -18,7 +18,7 @@ from tests.support import TestCase
 from twisted_gateway.telemetry.export import make_provider
 from twisted_gateway.telemetry.spans import SpanTracing
 
-COMMENT = b": keep-alive\n\n"
+COMMENT = b": keep-alive position=1\n\n"
 
 
 def fill(stack: Stack, count: int = 4) -> list[Client]:

@@ -32,6 +32,7 @@ class AccessEntry:
         trace_id: 32 hex digits, "" without a trace.
         route: the bounded name of what handled it.
         model: the configured model, "" for none.
+        tenant: who it counts as, by an HMAC with a key of this process; "" where that is unknown.
         outcome: how it ended.
         reason: why admission refused it; "" where it did not.
         status: the HTTP status that the client was sent, 0 for none.
@@ -45,6 +46,7 @@ class AccessEntry:
     trace_id: str
     route: str
     model: str
+    tenant: str = ""
     outcome: Outcome
     reason: str = ""
     status: int
@@ -61,6 +63,7 @@ class AccessEntry:
             "trace_id": self.trace_id,
             "route": self.route,
             "model": self.model,
+            "tenant": self.tenant,
             "outcome": self.outcome.value,
             "reason": self.reason,
             "status": self.status,

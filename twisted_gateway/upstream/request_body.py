@@ -41,6 +41,11 @@ class BytesProducer:
         self._consumer: IConsumer | None = None
         self._done: Deferred[None] | None = None
 
+    @property
+    def pieces(self) -> Sequence[bytes | memoryview]:
+        """The pieces, in order; none once they are released."""
+        return self._pieces or ()
+
     def release(self) -> None:
         """Drop the bytes, and stop producing: from now on there is nothing to send again."""
         self.stopProducing()

@@ -8,8 +8,9 @@ runs because its ticket was admitted may finish, park again or submit without re
 from __future__ import annotations
 
 import math
+import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -20,10 +21,15 @@ from twisted.logger import Logger
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.gate import Admitted, Decision, Gate, Parked, Reason, Refused
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.peers import GateReport
+from twisted_gateway.core.sse import KEEP_ALIVE, comment
 from twisted_gateway.core.ticket import Ticket, TicketState
 from twisted_gateway.engines.observer import Observer
 from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchange
+
+RETRY_JITTER = 0.25
+MOST_RETRY_SECONDS = 60
 
 
 class AdmissionEvents(Protocol):
@@ -99,6 +105,10 @@ class Place:
         """The engine's answer broke off: it may be dying."""
         self._admission.broken(self.ticket)
 
+    def comment(self) -> bytes:
+        """The comment that keeps a silent stream alive; while parked it says where it stands."""
+        return self._admission.comment(self.ticket)
+
     def content(self) -> None:
         """An event that bears content came; the first one ends the prefill."""
         ticket = self.ticket
@@ -114,6 +124,8 @@ class Admission:
         gate: the pure gate.
         clock: for time and the one timer.
         events: the metrics.
+        name: the models' names, for the log.
+        chance: gives a random number from 0 up to 1.
     """
 
     _log = Logger()
@@ -123,11 +135,18 @@ class Admission:
         gate: Gate,
         clock: IReactorTime,
         events: AdmissionEvents,
+        *,
+        name: str = "",
+        chance: Callable[[], float] = random.random,
     ) -> None:
         """Take what the class documents."""
         self.gate = gate
         self._clock = clock
         self._events = events
+        self._name = name
+        self._chance = chance
+        self._learned: dict[int, int] = {}
+        self._drifts: set[int] = set()
         self._tickets: set[Ticket] = set()
         self._waiting: dict[Ticket, Deferred[Decision]] = {}
         self._pending: deque[Decision] = deque()
@@ -153,7 +172,7 @@ class Admission:
         decision = await self._decided(ticket, exchange, lambda now: self.gate.submit(ticket, now))
         if isinstance(decision, Refused):
             self._forget(ticket)
-            raise refusal(decision)
+            raise refusal(decision, self._chance())
 
     async def refused(self, ticket: Ticket, exchange: Exchange, *, connected: bool) -> bool:
         """See `Place.again`."""
@@ -166,7 +185,7 @@ class Admission:
             if decision.reason is Reason.PARK_TIMEOUT:
                 # The engine did answer this one, if only with a refusal: that is what it gets.
                 return False
-            raise refusal(decision)
+            raise refusal(decision, self._chance())
         return isinstance(decision, Admitted)
 
     def broken(self, ticket: Ticket) -> None:
@@ -176,6 +195,15 @@ class Admission:
     def first_content(self, ticket: Ticket) -> None:
         """The prefill of this ticket is over."""
         self._tell(lambda now: self.gate.first_content(ticket, now))
+
+    def comment(self, ticket: Ticket) -> bytes:
+        """See `Place.comment`."""
+        if ticket.state is not TicketState.PARKED:
+            return KEEP_ALIVE
+        standing = self.gate.standing(ticket, self._clock.seconds())
+        eta = standing.eta_seconds
+        ends = "" if eta is None else f" eta={math.ceil(eta)}"
+        return comment(f"keep-alive position={standing.position}{ends}")
 
     def leave(self, ticket: Ticket, *, finished: bool) -> None:
         """The request is over: give back what its ticket holds; idempotent."""
@@ -211,9 +239,47 @@ class Admission:
         sample = observation.sample
         if observation.ok and sample is not None:
             self._tell(lambda now: self.gate.poll_ok(engine, sample, now))
+            self._log_limit(engine)
         else:
             stale = observation.stale
             self._tell(lambda now: self.gate.poll_failed(engine, now, stale=stale))
+
+    def _log_limit(self, engine: int) -> None:
+        """Say when S has been learned anew, and when the gauges contradict a configured one."""
+        view = self.gate.engine_view(engine, self._clock.seconds())
+        known = {
+            "models": self._name,
+            "number": engine,
+            "limit": view.max_inflight,
+            "running": view.running,
+            "waiting": view.waiting,
+        }
+        if view.learned and self._learned.get(engine) != view.max_inflight:
+            self._learned[engine] = view.max_inflight
+            self._log.info(
+                "{models}: engine {number} is seen to run {limit} sequences at once"
+                " (running {running}, waiting {waiting})",
+                **known,
+            )
+        if view.drift and engine not in self._drifts:
+            self._log.warn(
+                "{models}: maxInflight is {limit}, but engine {number} runs {running}"
+                " with {waiting} waiting: it seems to run another number of sequences at once",
+                **known,
+            )
+        elif not view.drift and engine in self._drifts:
+            self._log.info("{models}: engine {number} agrees with maxInflight {limit}", **known)
+        (self._drifts.add if view.drift else self._drifts.discard)(engine)
+
+    # The other replicas
+
+    def report(self) -> GateReport:
+        """What the other replicas are to know of this one."""
+        return self.gate.report(self._clock.seconds())
+
+    def peers(self, views: Mapping[str, GateReport | None], *, current: bool) -> None:
+        """A round of asking the other replicas has ended; see `Gate.peers`."""
+        self._tell(lambda now: self.gate.peers(views, now, current=current))
 
     def follow(self, observer: Observer) -> None:
         """Look again at each generation of this observer, whose polls another gate judges.
@@ -342,11 +408,20 @@ _WORDS = {
 }
 
 
-def refusal(decision: Refused) -> Problem:
-    """The gate's refusal as a problem, with what the gate saw."""
+def refusal(decision: Refused, chance: float) -> Problem:
+    """The gate's refusal as a problem, with what the gate saw.
+
+    Args:
+        decision: the refusal.
+        chance: from 0 up to 1: where in its jitter `Retry-After` lies.
+    """
     reason = decision.reason
     engine = decision.seen
-    retry_after = max(1, math.ceil(decision.ticket.policy.retry_after_seconds))
+    standing = decision.standing
+    retry_after = _retry_after(decision, chance)
+    headers = {"Retry-After": str(retry_after), "X-Queue-Position": str(standing.position)}
+    if standing.eta_seconds is not None:
+        headers["X-Queue-Wait-Estimate"] = str(math.ceil(standing.eta_seconds))
     seen = {
         "running": engine.running,
         "waiting": engine.waiting,
@@ -355,6 +430,8 @@ def refusal(decision: Refused) -> Problem:
         "in_engine": engine.in_engine,
         "sample_age_seconds": _rounded(engine.sample_age_seconds),
         "waited_seconds": _rounded(decision.waited_seconds),
+        "position": standing.position,
+        "wait_estimate_seconds": _rounded(standing.eta_seconds),
     }
     return Problem(
         reason.value,
@@ -362,8 +439,19 @@ def refusal(decision: Refused) -> Problem:
         f"{_WORDS[reason]}; try again in {retry_after} s.",
         outcome=Outcome.REJECTED,
         members={"reason": reason.value, "retry_after": retry_after, **seen},
-        headers={"Retry-After": str(retry_after)},
+        headers=headers,
     )
+
+
+def _retry_after(decision: Refused, chance: float) -> int:
+    """Whole seconds until a place should be free, give or take a quarter, within bounds.
+
+    The jitter keeps those who are refused together from coming back together.
+    """
+    least = math.ceil(decision.ticket.policy.retry_after_seconds)
+    expected = decision.place_seconds if decision.place_seconds is not None else float(least)
+    jittered = round(expected * (1 + RETRY_JITTER * (2 * chance - 1)))
+    return max(1, least, min(MOST_RETRY_SECONDS, jittered))
 
 
 def _rounded(seconds: float | None) -> float | None:

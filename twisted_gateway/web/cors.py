@@ -8,7 +8,7 @@ from twisted.web.http_headers import Headers
 
 Pairs = list[tuple[bytes, bytes]]
 
-_EXPOSED = b"X-Request-ID, Retry-After, Preference-Applied"
+_EXPOSED = b"X-Request-ID, Retry-After, Preference-Applied, X-Queue-Position, X-Queue-Wait-Estimate"
 _PREFLIGHT_SECONDS = b"600"
 
 

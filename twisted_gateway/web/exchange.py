@@ -37,6 +37,9 @@ class Exchange:
         started_at: when its head was read, on the reactor's clock.
         route: the bounded name of what handled it (`/v1/chat/completions`, `/metrics`, ...).
         model: the configured model, "" while none is known.
+        subject: whose token the gateway has checked; None where it has checked none.
+        api_key: the name of the key that the gateway has checked; None where it has checked none.
+        tenant: who it counts as, in the form that may be shown; "" while nobody has asked.
         status: the HTTP status that the client was sent, 0 while none was.
         parked: whether it has had to wait.
         waited_seconds: time parked, in all.
@@ -64,6 +67,9 @@ class Exchange:
         self.reason = ""
         self.route = ""
         self.model = ""
+        self.subject: str | None = None
+        self.api_key: str | None = None
+        self.tenant = ""
         self.status = 0
         self.parked = False
         self.waited_seconds = 0.0

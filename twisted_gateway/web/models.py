@@ -17,6 +17,8 @@ from twisted_gateway.core import estimate
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.headers import pairs, request_headers
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.policy import Ordering
+from twisted_gateway.core.prefix import block_hashes
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.web.call import Call, read_call
 from twisted_gateway.web.exchange import Cut, Exchange
@@ -25,6 +27,7 @@ from twisted_gateway.web.meter import CallEvents, StreamMeter
 from twisted_gateway.web.problems import internal_error
 from twisted_gateway.web.proxy import Proxy, ProxyClient
 from twisted_gateway.web.reply import Reply
+from twisted_gateway.web.tenancy import Tenancy
 
 if TYPE_CHECKING:
     from twisted_gateway.web.request import GatewayRequest
@@ -48,6 +51,8 @@ class Models:
         client: makes the client of a model's engines; takes the model.
         clock: for timers.
         events: the metrics of streams.
+        tenancy: names tenants.
+        prefix_key: 16 random bytes, for the names of what prompts begin with.
     """
 
     _log = Logger()
@@ -58,12 +63,17 @@ class Models:
         client: Callable[[Model], ProxyClient],
         clock: IReactorTime,
         events: CallEvents,
+        *,
+        tenancy: Tenancy,
+        prefix_key: bytes,
     ) -> None:
         """Take what the class documents."""
         self._fleet = fleet
         self._client = client
         self._clock = clock
         self._events = events
+        self._tenancy = tenancy
+        self._prefix_key = prefix_key
 
     def serve(self, request: GatewayRequest, rest: str = "") -> Deferred[None]:
         """Serve one request to a model, to its one outcome.
@@ -88,10 +98,11 @@ class Models:
         reply: Reply | None = None
         left: Callable[[], None] = _nothing
         try:
+            tenant = self._who_asks(request)
             self._admit_newcomers()
             call = read_call(request, self._fleet.names)
             left = self._entered(exchange, call)
-            ticket = self._ticket(call)
+            ticket = self._ticket(call, tenant)
             reply = self._reply(request, call, ticket)
             outcome = await self._carry(request, call, ticket, reply)
         except Problem as problem:
@@ -117,7 +128,9 @@ class Models:
         exchange = request.exchange
         meter = StreamMeter(exchange, self._clock, self._events)
         try:
-            async with self._fleet.place(call.model, ticket, exchange) as place:
+            waiting = self._fleet.place(call.model, ticket, exchange)
+            reply.comment = waiting.comment
+            async with waiting as place:
                 proxy = Proxy(
                     self._client(call.model),
                     self._clock,
@@ -133,6 +146,11 @@ class Models:
         finally:
             meter.end()
 
+    def _who_asks(self, request: GatewayRequest) -> str:
+        tenant = self._tenancy.tenant(request, self._fleet.config)
+        request.exchange.tenant = self._tenancy.shown(tenant)
+        return tenant
+
     def _admit_newcomers(self) -> None:
         if self._fleet.draining:
             raise draining()
@@ -143,7 +161,7 @@ class Models:
         )
         return self._events.entered(call.model.name)
 
-    def _ticket(self, call: Call) -> Ticket | None:
+    def _ticket(self, call: Call, tenant: str) -> Ticket | None:
         if not (call.gated and call.model.gated):
             return None
         return Ticket(
@@ -157,8 +175,17 @@ class Models:
             ),
             max_tokens=call.max_tokens,
             body_bytes=call.body_bytes,
+            tenant=tenant,
+            blocks=self._blocks(call),
             wait_seconds=call.wait_seconds,
         )
+
+    def _blocks(self, call: Call) -> tuple[int, ...]:
+        if call.model.policy.ordering is not Ordering.COST:
+            return ()
+        # Of what the engine reads: a model's own name and an alias of it begin alike there.
+        name = call.model.upstream_model or call.model.name
+        return block_hashes(call.body.pieces, self._prefix_key, name)
 
     def _reply(self, request: GatewayRequest, call: Call, ticket: Ticket | None) -> Reply:
         if ticket is not None and call.wait_seconds is not None:

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway import __version__
 from twisted_gateway.core.sample import Sample
-from twisted_gateway.core.view import EngineView, GateView
+from twisted_gateway.core.view import EngineView, GateView, TenantView
 from twisted_gateway.engines.observer import Observation
 from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.telemetry.states import ModelState
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Handler = Callable[["GatewayRequest"], None]
 
+MOST_TENANTS_SHOWN = 100
+
 _UNCACHED = [(b"Cache-Control", b"no-store")]
 
 
@@ -35,12 +37,19 @@ class Operations:
         exchanges: the requests under way.
         metrics: what `/metrics` shows.
         clock: for ages.
+        shown: what may be shown of a tenant's name.
     """
 
     def __init__(
-        self, fleet: Fleet, exchanges: Exchanges, metrics: Metrics, clock: IReactorTime
+        self,
+        fleet: Fleet,
+        exchanges: Exchanges,
+        metrics: Metrics,
+        clock: IReactorTime,
+        shown: Callable[[str], str],
     ) -> None:
         """Take what the class documents."""
+        self._shown = shown
         self._fleet = fleet
         self._exchanges = exchanges
         self._metrics = metrics
@@ -101,7 +110,7 @@ class Operations:
         for group in self._fleet.groups.values():
             view = None if group.admission is None else group.admission.gate.view(now)
             for name in group.models:
-                models[name] = _model_facts(group, name, view, now)
+                models[name] = _model_facts(group, name, view, now, self._shown)
         return {
             "version": __version__,
             "uptime_seconds": round(now - self._started_at, 3),
@@ -170,7 +179,9 @@ def _model_state(group: Group, name: str, view: GateView | None, now: float) -> 
     )
 
 
-def _model_facts(group: Group, name: str, view: GateView | None, now: float) -> dict[str, Any]:
+def _model_facts(
+    group: Group, name: str, view: GateView | None, now: float, shown: Callable[[str], str]
+) -> dict[str, Any]:
     model = group.models[name]
     observations = _observations(group)
     facts: dict[str, Any] = {
@@ -205,6 +216,10 @@ def _model_facts(group: Group, name: str, view: GateView | None, now: float) -> 
                 "stream": ticket.stream,
                 "prompt_tokens": ticket.prompt_tokens,
                 "reparked": ticket.reparked,
+                "tenant": shown(ticket.tenant),
+                "cost_seconds": _rounded(ticket.cost_seconds),
+                "long_prefill": ticket.long,
+                "eta_seconds": _rounded(ticket.eta_seconds),
             }
             for ticket in view.parked
         ],
@@ -212,8 +227,34 @@ def _model_facts(group: Group, name: str, view: GateView | None, now: float) -> 
         "engines": [_engine_facts(number, one) for number, one in enumerate(view.engines)],
         "max_park_seconds": model.policy.max_park_seconds,
         "max_queue_depth": model.policy.max_queue_depth,
+        "ordering": model.policy.ordering.value,
+        "parked_work_seconds": _rounded(view.parked_work_seconds),
+        "tenants": [
+            {
+                "tenant": shown(tenant),
+                "used_seconds": _rounded(one.used_seconds),
+                "parked": one.parked,
+                "parked_work_seconds": _rounded(one.parked_work_seconds),
+            }
+            for tenant, one in _most_concerned(view)
+        ],
+        "rates": {
+            "prefill_tokens_per_second": round(view.prefill_tokens_per_second, 1),
+            "decode_tokens_per_second": round(view.decode_tokens_per_second, 1),
+            "learned": view.rates_learned,
+        },
+        "replicas": view.replicas,
     }
     return facts
+
+
+def _most_concerned(view: GateView) -> list[tuple[str, TenantView]]:
+    """The tenants who have most parked, then those who have used most; so many as are read."""
+    ranked = sorted(
+        view.tenants.items(),
+        key=lambda item: (-item[1].parked_work_seconds, -item[1].used_seconds, item[0]),
+    )
+    return ranked[:MOST_TENANTS_SHOWN]
 
 
 def _reading(observations: list[Observation], now: float) -> dict[str, Any]:
@@ -245,6 +286,8 @@ def _engine_facts(number: int, engine: EngineView) -> dict[str, Any]:
         "learned": engine.learned,
         "drift": engine.drift,
         "own": engine.own,
+        "peers": engine.peers,
+        "long_prefill": engine.long_prefill,
         "foreign": engine.foreign,
         "in_engine": engine.in_engine,
         "judged_by": engine.sight.value,

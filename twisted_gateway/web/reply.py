@@ -50,6 +50,11 @@ class Reply:
     connection (`source`), and a client that takes no byte for `stall_seconds` while data waits
     for it is cut.
 
+    Attributes:
+        comment: makes the comment that keeps a silent stream alive.
+        on_pause: called when the client does not keep up; None for nobody.
+        on_resume: called when it has caught up; None for nobody.
+
     Args:
         request: the client's request.
         exchange: its book; `status` and `bytes_sent` are kept here.
@@ -82,6 +87,7 @@ class Reply:
         self._stall: Silence | None = None
         self._waiting_bytes: int | None = None
         self._taken_at = 0.0
+        self.comment: Callable[[], bytes] = _keep_alive
         self.on_pause: Callable[[], object] | None = None
         self.on_resume: Callable[[], object] | None = None
         self._comments = (
@@ -229,7 +235,7 @@ class Reply:
         elif not self._may_comment():
             return
         self._exchange.trace.event("keep_alive")
-        self.write(KEEP_ALIVE)
+        self.write(self.comment())
 
     def _look_for_stall(self) -> None:
         waiting, now = self._request.waiting_bytes(), self._clock.seconds()
@@ -269,3 +275,7 @@ class Reply:
         self._stop_comments()
         self._stop_stall()
         self._request.unregisterProducer()
+
+
+def _keep_alive() -> bytes:
+    return KEEP_ALIVE

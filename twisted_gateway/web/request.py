@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
 from typing import Any, Protocol, cast
 from urllib.parse import unquote_to_bytes
 
@@ -19,7 +18,7 @@ from twisted.web import server
 from twisted.web.http import datetimeToString
 
 from twisted_gateway.core.errors import PROBLEM_TYPE, TITLES, Problem
-from twisted_gateway.core.headers import Networks, is_websocket_handshake, pairs
+from twisted_gateway.core.headers import Networks, is_trusted, is_websocket_handshake, pairs
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.web.channel import GatewayChannel
 from twisted_gateway.web.cors import Cors
@@ -267,11 +266,7 @@ class GatewayRequest(server.Request):
 
     def peer_is_trusted(self, networks: Networks) -> bool:
         """Whether the other end of the connection is one of these proxies."""
-        try:
-            address = ip_address(self.peer_host())
-        except ValueError:
-            return False
-        return any(address in network for network in networks)
+        return is_trusted(self.peer_host(), networks)
 
     def closed(self) -> Deferred[None]:
         """Fire, with None, when the request has ended in whatever way."""
