@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +31,11 @@ from twisted_gateway.web.fleet import Fleet
 from twisted_gateway.web.intake import HeldBytes
 from twisted_gateway.web.models import Models, draining
 from twisted_gateway.web.operations import Operations
+from twisted_gateway.web.peers import Peers
 from twisted_gateway.web.proxy import ProxyClient
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.site import Bounds, Connections, GatewaySite, Root
+from twisted_gateway.web.tenancy import Tenancy
 
 ACCEPT_GRACE_SECONDS = 2.0
 """How long listeners still accept after a drain began, so that whoever routes to us can notice."""
@@ -96,9 +99,25 @@ class Gateway(MultiService):
         self.metrics = Metrics(registry)
         self.agent = UpstreamAgent(reactor, connect_seconds=5.0)
         self.fleet = Fleet(reactor, self._scraping, self.metrics)
-        self.operations = Operations(self.fleet, self.exchanges, self.metrics, reactor)
+        self.peers = Peers(
+            reactor,
+            self.fleet.exchanging,
+            instance=uuid.uuid4().hex,
+            agent=UpstreamAgent(reactor, connect_seconds=5.0, max_idle_per_host=1),
+        )
+        self.tenancy = Tenancy(secrets.token_bytes)
+        self.operations = Operations(
+            self.fleet, self.exchanges, self.metrics, reactor, self.tenancy.shown
+        )
         self.metrics.states = self.operations.states
-        models = Models(self.fleet, self._client, reactor, self.metrics)
+        models = Models(
+            self.fleet,
+            self._client,
+            reactor,
+            self.metrics,
+            tenancy=self.tenancy,
+            prefix_key=secrets.token_bytes(16),
+        )
         root = Root(models, self.operations)
         held = HeldBytes(config.max_held_bytes)
         connections = Connections(config.max_connections)
@@ -128,6 +147,7 @@ class Gateway(MultiService):
     def startService(self) -> None:
         """Observe, gate and listen."""
         self._adopt(self._config)
+        self.peers.start(self._config)
         for place, site in self._sites:
             # Its services say at once when a port is taken: no gateway runs without one of its own.
             listener = strports.service(_with_backlog(place), site, reactor=self._reactor)
@@ -140,7 +160,12 @@ class Gateway(MultiService):
         """Stop listening and polling; what is under way is cut."""
         self.fleet.stop()
         return gatherResults(
-            [_deferred(super().stopService()), self.agent.close(), self._tracing.shutdown()]
+            [
+                self.peers.stop(),
+                _deferred(super().stopService()),
+                self.agent.close(),
+                self._tracing.shutdown(),
+            ]
         )
 
     # Reload
@@ -166,6 +191,7 @@ class Gateway(MultiService):
             if getattr(config, name) != getattr(old, name):
                 self._log.warn("{name} has changed; that takes effect at the next start", name=name)
         self._adopt(config)
+        self.peers.adopt(config)
         self._log.info("the configuration was read again and is in force")
         return True
 
@@ -268,6 +294,7 @@ class Gateway(MultiService):
                 trace_id=exchange.trace.trace_id,
                 route=exchange.route,
                 model=exchange.model,
+                tenant=exchange.tenant,
                 outcome=outcome,
                 reason=exchange.reason,
                 status=exchange.status,

@@ -15,6 +15,7 @@ from twisted_gateway.config.forms import engine_address
 from twisted_gateway.config.schema import Config, Model
 from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.ledger import Ledger
+from twisted_gateway.core.sse import KEEP_ALIVE
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.engines.observer import Observer, ObserverEvents
 from twisted_gateway.engines.scrape import Scraper
@@ -22,6 +23,7 @@ from twisted_gateway.upstream.agent import UpstreamAgent
 from twisted_gateway.web.admission import Admission, AdmissionEvents, Place
 from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchange
+from twisted_gateway.web.peer_rounds import ExchangingGate
 
 
 class FleetEvents(AdmissionEvents, Protocol):
@@ -71,6 +73,10 @@ class OpenPlace:
 
     def content(self) -> None:
         """Content came; nobody counts it here."""
+
+    def comment(self) -> bytes:
+        """The comment that keeps a silent stream alive."""
+        return KEEP_ALIVE
 
     def _choose(self) -> None:
         self.upstream = min(self._untried, key=lambda url: self._loads.get(url, 0))
@@ -248,7 +254,7 @@ class Fleet:
             learns=model.engine.publishes_running,
             ledgers=[self._ledgers.setdefault(address, Ledger()) for address in key],
         )
-        return Admission(gate, self._clock, self._events)
+        return Admission(gate, self._clock, self._events, name=", ".join(sorted(group.models)))
 
     def _observe(self, group: Group) -> None:
         model = group.model
@@ -356,6 +362,14 @@ class Fleet:
         """
         shown = {address for key in self.groups for address in key}
         return [(group, not shown.isdisjoint(key)) for key, group in self._retired]
+
+    def exchanging(self) -> list[ExchangingGate]:
+        """Gates whose replicas ask each other, those in force before those retired."""
+        return [
+            ExchangingGate(key, group.model.policy.replicas, group.admission)
+            for key, group in [*self.groups.items(), *self._retired]
+            if group.admission is not None and group.model.exchanges
+        ]
 
     # Shutdown
 
