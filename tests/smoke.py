@@ -53,6 +53,16 @@ def twistd(*arguments: str, where: str) -> str:
     return done.stdout
 
 
+def load_tool(where: str) -> str:
+    """What `llm-gateway-load --help` prints when it is run from `where`."""
+    command = [str(Path(sys.executable).with_name("llm-gateway-load")), "--help"]
+    try:
+        done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError:
+        sys.exit(f"{command[0]} is not installed")
+    return done.stdout
+
+
 def loads_tracing(where: str) -> bool:
     """Whether the gateway loads OpenTelemetry, which costs a start its speed, with tracing off."""
     program = (
@@ -76,6 +86,8 @@ def main() -> None:
             sys.exit("the OpenTelemetry SDK is loaded although no exporter is configured")
         if "--config" not in twistd("llm-gateway", "--help", where=empty):
             sys.exit("twistd llm-gateway --help does not name --config")
+        if "--compare" not in load_tool(where=empty):
+            sys.exit("llm-gateway-load --help does not name --compare")
     print(f"{len(modules())} modules installed; twistd lists llm-gateway")
 
 

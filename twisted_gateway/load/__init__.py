@@ -1,0 +1,1 @@
+"""The load test: `llm-gateway-load` and the workloads that it shares with the simulator."""

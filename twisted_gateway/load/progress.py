@@ -1,0 +1,102 @@
+"""What is seen of a run while it goes on: a line that changes, or a line now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TextIO
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from twisted_gateway.load.figures import quantile
+from twisted_gateway.load.gauges import Gauges
+from twisted_gateway.load.run import Run
+from twisted_gateway.load.table import seconds
+from twisted_gateway.web.background import in_background
+
+BAR_SECONDS = 0.25
+LINE_SECONDS = 5.0
+_BAR_CHARS = 20
+# The newest only: what is seen live is how it goes, and costs the same however long a run is.
+_LIVE_TTFTS = 1000
+
+
+class Progress:
+    """Shows a run on a terminal, or in a log."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        run: Run,
+        gauges: Gauges,
+        stream: TextIO,
+        columns: Callable[[], int],
+    ) -> None:
+        """Take what is shown, and where.
+
+        Args:
+            clock: the reactor's.
+            run: the run.
+            gauges: what the gateways say.
+            stream: where to write; a terminal has a bar.
+            columns: how wide that terminal is just now.
+        """
+        self._run = run
+        self._gauges = gauges
+        self._stream = stream
+        self._columns = columns
+        self._bar = stream.isatty()
+        self._loop = LoopingCall(self._show)
+        self._loop.clock = clock
+
+    def start(self) -> None:
+        """Show how it stands, and again and again."""
+        started = self._loop.start(BAR_SECONDS if self._bar else LINE_SECONDS, now=self._bar)
+        in_background(started, self._log, "the progress bar")
+
+    def stop(self) -> None:
+        """Show how it stands for the last time."""
+        if self._loop.running:
+            self._loop.stop()
+            self._show()
+            if self._bar:
+                self._write("\n")
+
+    def line(self) -> str:
+        """How it stands."""
+        run = self._run
+        last = self._gauges.samples[-1] if self._gauges.samples else None
+        parked = run.held if last is None or last.parked is None else last.parked
+        ttfts = run.live_ttfts(_LIVE_TTFTS)
+        now = run.pace.now()
+        parts = [
+            f"{run.ended}/{len(run.requests)}",
+            f"{now:.0f} s",
+            f"open {run.open}",
+            f"parked {parked}",
+            f"refused {run.refused}",
+            f"TTFT {seconds(quantile(ttfts, 0.5))} p95 {seconds(quantile(ttfts, 0.95))}",
+            f"{run.tokens / now if now > 0 else 0:.0f} tok/s",
+        ]
+        return "  ".join(parts)
+
+    def _show(self) -> None:
+        if not self._bar:
+            self._write(self.line() + "\n")
+            return
+        share = self._run.ended / max(1, len(self._run.requests))
+        full = int(share * _BAR_CHARS)
+        text = f"[{'#' * full}{'.' * (_BAR_CHARS - full)}] {self.line()}"
+        self._write("\r\x1b[K" + text[: max(1, self._columns() - 1)])
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            # Nobody reads any more; the run goes on.
+            if self._loop.running:
+                self._loop.stop()
