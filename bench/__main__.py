@@ -1,4 +1,7 @@
-"""`python -m bench NAME`: run one of the programs in this directory; without a name, list them."""
+"""`python -m bench NAME`: run one of the programs in this directory; without a name, list them.
+
+A program is a module, or a package with a `__main__`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("_"))
+PROGRAMS = [*HERE.glob("*.py"), *(path.parent for path in HERE.glob("*/__main__.py"))]
+NAMES = sorted(path.stem for path in PROGRAMS if not path.stem.startswith("_"))
 
 
 def main() -> int:

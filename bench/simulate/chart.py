@@ -1,0 +1,131 @@
+"""A picture of figures as SVG, legible by day and by night."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from bench.simulate.spread import Spread, number
+
+LABEL_WIDTH = 230
+PANEL_WIDTH = 215
+ROW_HEIGHT = 26
+TOP = 78
+BOTTOM = 40
+MARGIN = 20
+GAP = 40
+STYLE = """
+text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328 }
+.title { font-size: 15px; font-weight: 600 }
+.head { font-weight: 600 }
+.small { font-size: 11px; fill: #59636e }
+.card { fill: #ffffff; stroke: #d1d9e0 }
+.grid { stroke: #d1d9e0 }
+.other { fill: #818b98; stroke: #818b98 }
+.ours { fill: #0969da; stroke: #0969da }
+circle.out { fill: none; stroke-width: 1.5 }
+.range { stroke-width: 3; stroke-linecap: round; stroke-opacity: .45 }
+@media (prefers-color-scheme: dark) {
+  text { fill: #f0f6fc } .small { fill: #9198a1 } .card { fill: #0d1117; stroke: #3d444d }
+  .grid { stroke: #3d444d } .other { fill: #9198a1; stroke: #9198a1 }
+  .ours { fill: #4493f8; stroke: #4493f8 }
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One row of a panel.
+
+    Attributes:
+        label: what it is.
+        seeds: a filled dot at the median, a line between the quartiles.
+        held_out: the median as a ring.
+        ours: whether it is emphasised.
+    """
+
+    label: str
+    seeds: Spread
+    held_out: Spread
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One figure, of everybody."""
+
+    title: str
+    bars: Sequence[Bar]
+
+
+def chart(title: str, panels: Sequence[Panel]) -> str:
+    """Draw panels side by side; their rows are the same."""
+    rows = len(panels[0].bars)
+    width = 2 * MARGIN + LABEL_WIDTH + len(panels) * PANEL_WIDTH + (len(panels) - 1) * GAP
+    height = TOP + rows * ROW_HEIGHT + BOTTOM
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+        f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="6"/>',
+        f'<text class="title" x="{MARGIN}" y="30">{escape(title)}</text>',
+    ]
+    for row, bar in enumerate(panels[0].bars):
+        weight = ' class="head"' if bar.ours else ""
+        parts.append(f'<text{weight} x="{MARGIN}" y="{_y(row) + 4}">{escape(bar.label)}</text>')
+    for place, panel in enumerate(panels):
+        left = MARGIN + LABEL_WIDTH + place * (PANEL_WIDTH + GAP)
+        parts += _panel(panel, left, TOP + rows * ROW_HEIGHT)
+    legend = "dot: median; line: quartiles; ring: median of held-out seeds"
+    parts.append(f'<text class="small" x="{MARGIN}" y="{height - 12}">{legend}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _panel(panel: Panel, left: float, bottom: float) -> list[str]:
+    shown = [value for bar in panel.bars for value in (*bar.seeds, bar.held_out.median)]
+    top = nice(max((value for value in shown if math.isfinite(value)), default=1.0))
+
+    def x(value: float) -> float:
+        return round(left + PANEL_WIDTH * min(1.0, value / top), 1)
+
+    parts = [f'<text class="head" x="{left}" y="{TOP - 22}">{escape(panel.title)}</text>']
+    for part in (0.0, 0.5, 1.0):
+        at = x(part * top)
+        parts.append(f'<path class="grid" d="M{at} {TOP - 8}V{bottom}"/>')
+        parts.append(
+            f'<text class="small" text-anchor="middle" x="{at}" y="{bottom + 14}">'
+            f"{number(part * top)}</text>"
+        )
+    for row, bar in enumerate(panel.bars):
+        parts += _bar(bar, row, x)
+    return parts
+
+
+def _bar(bar: Bar, row: int, x: Callable[[float], float]) -> list[str]:
+    if math.isnan(bar.seeds.median):
+        return []
+    y = _y(row)
+    kind = "ours" if bar.ours else "other"
+    middle, low, high = map(x, bar.seeds)
+    parts = [
+        f'<path class="{kind} range" d="M{low} {y}H{high}"/>',
+        f'<circle class="{kind}" cx="{middle}" cy="{y}" r="4.5"/>',
+    ]
+    if not math.isnan(bar.held_out.median):
+        parts.append(f'<circle class="{kind} out" cx="{x(bar.held_out.median)}" cy="{y}" r="7"/>')
+    return parts
+
+
+def _y(row: int) -> int:
+    return TOP + row * ROW_HEIGHT + ROW_HEIGHT // 2
+
+
+def nice(value: float) -> float:
+    """The least round number that is not below a value."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(
+        step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 20) if step * power >= value
+    )
