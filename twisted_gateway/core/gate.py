@@ -172,6 +172,7 @@ class Gate:
         self._closed = False
         self._admitting = False
         self._held_until: float | None = None  # the long head holds others back
+        self._overtaken_at: float | None = None  # others may have come before the head
         self._wake_at: float | None = None
 
     # Tickets
@@ -226,6 +227,7 @@ class Gate:
 
     def client_gone(self, ticket: Ticket, now: float) -> list[Decision]:
         """A client has left. Legal at any time, also for a ticket whose admission is on its way."""
+        self._pass_time(now)
         if ticket.state is TicketState.PARKED:
             if ticket not in self._bounds:
                 raise IllegalCall("client_gone: the ticket is another gate's")
@@ -247,6 +249,7 @@ class Gate:
         if ticket.first_content_at is not None:
             raise IllegalCall("refused_by_engine: the engine's answer has begun")
         self._free(ticket, ledger, now)
+        self._tenants.charge(ticket.tenant, -ticket.cost_seconds, now)
         if connected:
             ticket.refusals += 1
         else:
@@ -285,7 +288,7 @@ class Gate:
         ledger = self._ledger(engine)
         ledger.poll_ok(sample, self._policy, now, parked=parked)
         if sample.kv_tokens is not None:
-            self._costs.prefixes.bound(sample.kv_tokens // BLOCK_TOKENS)
+            self._costs.changed |= self._costs.prefixes.bound(sample.kv_tokens // BLOCK_TOKENS)
         return self._admit(now)
 
     def poll_failed(self, engine: int, now: float, *, stale: bool) -> list[Decision]:
@@ -338,6 +341,7 @@ class Gate:
 
     def tick(self, now: float) -> list[Decision]:
         """Time has passed: end the parking whose bound has come, and admit what may go."""
+        self._pass_time(now)
         late: dict[Reason, list[Ticket]] = {Reason.PARK_TIMEOUT: [], Reason.DEADLINE: []}
         while (ticket := self._bounds.due(now)) is not None:
             timeout = now >= ticket.park_until
@@ -355,12 +359,14 @@ class Gate:
 
     def stop(self, now: float) -> list[Decision]:
         """Drain: refuse newcomers and all that are parked but those whose 200 is spent."""
+        self._pass_time(now)
         self._draining = True
         unanswered = [ticket for ticket in self._in_order(now) if not ticket.head_sent]
         return self._refuse(unanswered, Reason.DRAINING, now) + self._admit(now)
 
     def close(self, now: float) -> list[Decision]:
         """The time for draining is over: refuse everything that is parked."""
+        self._pass_time(now)
         self._draining = self._closed = True
         return self._refuse(self._in_order(now), Reason.DRAINING, now) + self._admit(now)
 
@@ -478,7 +484,7 @@ class Gate:
                 bays = [ledger.bay(self._policy, now) for ledger in self._ledgers]
                 self._serve(bays, now, decisions)
             self._watch(bays if self._somebody_may_go() else [], now)
-            self._pace.pass_time(now, waiting=len(self._bounds) > 0)
+            self._pass_time(now)
             return decisions
         finally:
             for ledger in self._ledgers:
@@ -487,10 +493,11 @@ class Gate:
 
     def _serve(self, bays: list[Bay], now: float, decisions: list[Decision]) -> None:
         """Send who may go, in order, until nobody may."""
-        self._held_until = None
+        self._held_until = self._overtaken_at = None
         if not _any_open(bays, now):
             return
         at_head = True
+        lacked_kv = False
         least_need_tokens: float = math.inf
         for ticket in self._line.ranked(now):
             if not self._may_go(ticket):
@@ -500,12 +507,11 @@ class Gate:
                 bay = next((b for b in bays if b.probe_due(now)), None)
             if bay is not None:
                 self._send(ticket, bay, now, decisions)
-            elif verdict is _FULL or (
-                at_head and verdict is _KV and not self._lets_pass(ticket, bays, now)
-            ):
+            elif not self._may_be_passed(ticket, verdict, bays, now, first=not lacked_kv):
                 return
             else:
                 at_head = False
+                lacked_kv = lacked_kv or verdict is _KV
                 least_need_tokens = min(least_need_tokens, ticket.kv_need_tokens)
             if not _any_open(bays, now):
                 return
@@ -545,11 +551,23 @@ class Gate:
             min(free, key=lambda bay: bay.ledger.in_flight + bay.ledger.peers).shut = True
         return None, verdict
 
-    def _lets_pass(self, head: Ticket, bays: list[Bay], now: float) -> bool:
-        """Whether others may pass a head that lacks nothing but KV, and anybody could."""
-        if head.kv_blocked_since is None:
-            head.kv_blocked_since = now
-        return now < head.kv_blocked_since + KV_PASS_SECONDS and any(
+    def _may_be_passed(
+        self, ticket: Ticket, verdict: Verdict, bays: list[Bay], now: float, *, first: bool
+    ) -> bool:
+        """Whether others may pass a ticket that was not taken, and anybody could.
+
+        Of those that lack nothing but KV, only the first in order has a say.
+        """
+        if verdict is _FULL:
+            if ticket.n > 1:
+                # Time may bring one before it for which there is room.
+                self._overtaken_at = now + self._policy.poll_seconds
+            return False
+        if verdict is _LANE or not first:
+            return True
+        if ticket.kv_blocked_since is None:
+            ticket.kv_blocked_since = now
+        return now < ticket.kv_blocked_since + KV_PASS_SECONDS and any(
             bay.could_take(self._least_need_tokens) for bay in bays
         )
 
@@ -567,7 +585,7 @@ class Gate:
         """Note when time alone may let another ticket go: `bays` took not the head."""
         times = [self._holds.least()]
         if bays:
-            times.append(self._held_until)
+            times += [self._held_until, self._overtaken_at]
             times.append(self._peers.next_change(now))
         else:
             for ledger in self._ledgers:
@@ -582,7 +600,7 @@ class Gate:
         return CostLine(self._use) if cost else FifoLine()
 
     def _park(self, ticket: Ticket, now: float) -> None:
-        self._pace.pass_time(now, waiting=len(self._bounds) > 0)
+        self._pass_time(now)
         ticket.state = TicketState.PARKED
         self._bounds.push(min(ticket.park_until, ticket.deadline_at), ticket)
         self._parked_bytes += ticket.body_bytes
@@ -686,9 +704,8 @@ class Gate:
     def _free(self, ticket: Ticket, ledger: Ledger, now: float) -> None:
         """A place is free; ours to take again at once, unless a peer has a better use for it."""
         ledger.drop(ticket)
-        waiting = len(self._bounds) > 0
-        self._pace.pass_time(now, waiting=waiting)
-        self._pace.ended(ticket.cost_seconds, now, waiting=waiting)
+        self._pass_time(now)
+        self._pace.ended(ticket.cost_seconds, now, waiting=len(self._bounds) > 0)
         if self._policy.replicas.exchanged and (head := self._line.first(now)) is not None:
             self._count_peers(now)
             room = ledger.room(self._policy, now)
@@ -696,6 +713,10 @@ class Gate:
                 ledger.quota.refill(ticket.n)
 
     # What will be
+
+    def _pass_time(self, now: float) -> None:
+        """Count the time up to now as waited through, or not: before the queue changes."""
+        self._pace.pass_time(now, waiting=len(self._bounds) > 0)
 
     def _speed(self) -> float | None:
         learned = self._costs.rates.learned

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from twisted_gateway.core.learner import Learner, contradicts, counts
-from twisted_gateway.core.policy import Policy, WhenStale
-from twisted_gateway.core.quota import Quota
+from twisted_gateway.core.policy import Ordering, Policy, WhenStale
+from twisted_gateway.core.quota import Quota, own_share
 from twisted_gateway.core.sample import Sample
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.core.view import EngineView, Hold, Sight
@@ -58,7 +58,7 @@ class Bay:
 
     Attributes:
         sight: by what it is judged.
-        limit: S.
+        limit: S, or this replica's share of it: a ticket of more sequences needs no more room.
         room: S less what is in the engine, as far as this replica may take it; also where it
             does not bind.
         shut: nothing may go.
@@ -357,11 +357,13 @@ class Ledger:
         limit = self.limit(policy)
         held = self.refused_since is not None
         probing = held and self.failing and now >= self.probe_at
-        laned, narrow = self.laned(now), limit <= NARROW
+        bounded = sight is not Sight.NO_GATE
+        laned = bounded and policy.ordering is Ordering.COST and self.laned(now)
+        narrow = limit <= NARROW
         bay = Bay(
             ledger=self,
             sight=sight,
-            limit=limit,
+            limit=limit if policy.replicas.exchanged else own_share(policy.replicas, limit),
             room=self.quota.room(
                 policy.replicas,
                 limit=limit,
@@ -371,7 +373,7 @@ class Ledger:
                 now=now,
             ),
             shut=sight is Sight.CLOSED or (held and not probing) or (laned and narrow),
-            bounded=sight is not Sight.NO_GATE,
+            bounded=bounded,
             laned=laned,
             narrow=narrow,
             empty=not self.own and not self._replicas_hold(policy, sight),
@@ -445,7 +447,7 @@ class Ledger:
             own_requests=len(self.own),
             peers=self.peers,
             foreign=self.others(sight),
-            long_prefill=self.laned(now),
+            long_prefill=policy.ordering is Ordering.COST and self.laned(now),
             in_engine=in_engine,
             sight=sight,
             stale=self.stale_since is not None,

@@ -112,8 +112,8 @@ class Tenants:
         self._used: dict[str, tuple[float, float]] = {}
 
     def charge(self, tenant: str, seconds: float, now: float) -> None:
-        """A ticket of this tenant is sent."""
-        used = self.use(tenant, now) + seconds
+        """A ticket of this tenant is sent; or, less than nothing, an engine has refused it."""
+        used = max(0.0, self.use(tenant, now) + seconds)
         self._used.pop(tenant, None)
         self._used[tenant] = (used, now)
         if len(self._used) > MOST_TENANTS:
@@ -205,31 +205,30 @@ class CostLine:
         return (priority, self._step(tenant, now), -(waited + 1.0) / cost)
 
     def _ranked_class(self, tickets: dict[Ticket, None], now: float) -> Iterator[Ticket]:
-        steps = self._steps(tickets, now)
-        by_step: dict[int, list[Ticket]] = {}
+        queues: dict[str, list[tuple[float, int, Ticket]]] = {}
         for ticket in tickets:
-            by_step.setdefault(steps[ticket.tenant], []).append(ticket)
-        while by_step:
-            step = min(by_step)
-            queue = [
-                ((ticket.parked_at - now - 1.0) / ticket.cost_seconds, ticket.sequence, ticket)
-                for ticket in by_step.pop(step)
-            ]
+            place = (ticket.parked_at - now - 1.0) / ticket.cost_seconds, ticket.sequence, ticket
+            queues.setdefault(ticket.tenant, []).append(place)
+        for queue in queues.values():
             heapq.heapify(queue)
-            while queue:
-                ticket = heapq.heappop(queue)[2]
-                stands_at = steps[ticket.tenant]
-                if stands_at > step:
-                    # Its tenant has been charged: it stands among those of more use.
-                    by_step.setdefault(stands_at, []).append(ticket)
-                    continue
-                yield ticket
-                if ticket not in tickets:
-                    steps[ticket.tenant] = self._step(ticket.tenant, now)
+        # Each tenant stands here with its first, so that a charge moves one entry, not its queue.
+        steps = self._steps(tickets, now)
+        firsts = [(steps[tenant], queue[0], tenant, queue) for tenant, queue in queues.items()]
+        heapq.heapify(firsts)
+        while firsts:
+            step, place, tenant, queue = firsts[0]
+            heapq.heappop(queue)
+            yield place[2]
+            if not queue:
+                heapq.heappop(firsts)
+                continue
+            if place[2] not in tickets:
+                step = self._step(tenant, now)
+            heapq.heapreplace(firsts, (step, queue[0], tenant, queue))
 
     def _steps(self, tickets: Iterable[Ticket], now: float) -> dict[str, int]:
-        tenants = {ticket.tenant for ticket in tickets}
-        return {tenant: self._step(tenant, now) for tenant in tenants}
+        """The step of each tenant that has a ticket among these."""
+        return {tenant: self._step(tenant, now) for tenant in {one.tenant for one in tickets}}
 
     def _step(self, tenant: str, now: float) -> int:
         return int(self._use(tenant, now) / USE_STEP_SECONDS)

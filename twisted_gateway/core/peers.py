@@ -3,7 +3,7 @@
 All times in it are ages and durations, so no two clocks need agree. Tenants are HMACs.
 
     a peer that was last heard     counts as holding
-    at most 2 s ago                what it said
+    less than 2 s ago              what it said
     less than 30 s before that     max(1, S // N) sequences, and no long prefill
     earlier                        nothing, and N is one less: what it holds shows as foreign
 
@@ -129,7 +129,7 @@ class Peers:
         share = max(1, limit // (1 + self.counted(now)))
         return [
             int(_nth(peer.report.in_flight, engine))
-            if now <= peer.heard_at + HEARD_SECONDS
+            if now < peer.heard_at + HEARD_SECONDS
             else share
             for peer in self._peers.values()
             if peer.counts(now)
@@ -140,7 +140,7 @@ class Peers:
         ends = [
             peer.heard_at + left
             for peer in self._peers.values()
-            if now <= peer.heard_at + HEARD_SECONDS
+            if now < peer.heard_at + HEARD_SECONDS
             and (left := _nth(peer.report.long_prefill_seconds, engine)) > 0
         ]
         return max((end for end in ends if end > now), default=None)
@@ -165,7 +165,7 @@ class Peers:
         for peer in self._peers.values():
             head = peer.report.head
             age = now - peer.heard_at
-            if head is None or age > HEARD_SECONDS or not is_better(head, age):
+            if head is None or age >= HEARD_SECONDS or not is_better(head, age):
                 peer.better_since = None
                 continue
             if peer.better_since is None or not room:

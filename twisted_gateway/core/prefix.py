@@ -65,13 +65,15 @@ class Prefixes:
         """How many blocks are remembered."""
         return len(self._seen)
 
-    def bound(self, blocks: int) -> None:
+    def bound(self, blocks: int) -> bool:
         """Remember at most so many blocks, where the engine's KV cache holds no more.
 
-        At least one is remembered, and never more than `MOST_BLOCKS`.
+        At least one is remembered, and never more than `MOST_BLOCKS`. Say whether any is forgotten.
         """
         self._most = max(1, min(MOST_BLOCKS, blocks))
+        known = len(self._seen)
         self._forget()
+        return len(self._seen) < known
 
     def note(self, blocks: Sequence[int]) -> bool:
         """An engine has read these, just now. Say whether any of them is new."""

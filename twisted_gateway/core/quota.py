@@ -13,6 +13,9 @@
         room > 2 N         room // (4 N), at least 1: until the next round, at most for 0.3 s
         else               nothing, as when the round took too long to be believed
 
+    What was taken since the round before ended counts as room of this one, and as taken of what it
+    gives, but for places filled again: peers may act by pictures that are older than that.
+
 So N replicas that take at the same moment, each by the same picture, put at most N - 1 sequences
 over S into an engine; whoever sees too much in it takes nothing, and it is over when these end.
 Without any answers each keeps to S of its own: N * S at the very most.
@@ -40,8 +43,10 @@ class Quota:
         self.replicas = 1
         self.asked = False
         self._now = 0
+        self._refilled = 0
         self._standing = 0
         self._standing_until = 0.0
+        self._taken = 0
 
     def grant(self, room: int, better: int, wanted: int, now: float, *, current: bool) -> None:
         """A round of asking has ended.
@@ -54,30 +59,35 @@ class Quota:
             current: whether the round is to be believed.
         """
         count = self.replicas
+        taken, self._taken = self._taken, 0
         self._now = self._standing = 0
         if not current or room < 1:
             return
-        if room > 2 * count:
-            self._standing = max(1, room // (4 * count))
+        before = room + taken
+        if before > 2 * count:
+            self._standing = max(0, max(1, before // (4 * count)) - taken)
             self._standing_until = now + STANDING_SECONDS
             self._now = max(0, min(wanted, room) - self._standing)
         else:
-            share = max(-(-room // count), min(wanted, room))
-            self._now = max(0, min(share, room - better))
+            share = max(-(-before // count), min(wanted, before))
+            self._now = max(0, min(share - taken, room - better))
 
     def refill(self, sequences: int) -> None:
         """So many places of our own are free, and are ours again if taken at once."""
-        self._now += sequences
+        self._refilled += sequences
 
     def take(self, sequences: int) -> None:
         """So many are taken."""
-        used = min(sequences, self._now)
+        again = min(sequences, self._refilled)
+        self._refilled -= again
+        self._taken += sequences - again
+        used = min(sequences - again, self._now)
         self._now -= used
-        self._standing = max(0, self._standing - (sequences - used))
+        self._standing = max(0, self._standing - (sequences - again - used))
 
     def lapse(self) -> None:
         """What was to be taken at once was not."""
-        self._now = 0
+        self._now = self._refilled = 0
 
     def room(
         self, replicas: Replicas, *, limit: int, own: int, peers: int, others: int, now: float
@@ -96,10 +106,15 @@ class Quota:
         if not replicas.exchanged:
             if replicas.count == 1:
                 return room
-            share = -(-(limit + _MARGIN) // replicas.count)
+            share = own_share(replicas, limit)
             return share - own - max(0, others - share * (replicas.count - 1))
         if self.asked and self.replicas == 1:
             return room
         standing = self._standing if now < self._standing_until else 0
-        room = min(room, self._now + standing)
+        room = min(room, self._now + self._refilled + standing)
         return 1 if own == 0 and room < 1 and others < limit else room
+
+
+def own_share(replicas: Replicas, limit: int) -> int:
+    """What each of bare N replicas keeps to, of S = `limit`; all of it where there is one."""
+    return limit if replicas.count == 1 else -(-(limit + _MARGIN) // replicas.count)
