@@ -749,6 +749,26 @@ class Bounds(OrderTests):
         ((victim, reason),) = refused(gate.submit(newcomer, 1))
         self.assertEqual((victim.tenant, reason), ("b", Reason.QUEUE_FULL))
 
+    def test_too_heavy_whoever_leaves(self) -> None:
+        """A newcomer that is too heavy whoever leaves is refused, and nobody else is."""
+        gate, _ = self.busy(replace(ONE, parked_work_seconds=20.0))
+        self.park(gate, 0, ticket(seconds=4, tenant="a"), ticket(seconds=4, tenant="b"))
+        newcomer = ticket(seconds=21, tenant="c")
+        self.assertEqual(refused(gate.submit(newcomer, 1)), [(newcomer, Reason.QUEUE_FULL)])
+
+    def test_nobody_leaves_for_want_of_those_who_may_not(self) -> None:
+        """Where those that the engine sent back fill the queue, only the newcomer is refused."""
+        gate, first = self.busy(replace(ONE, max_queue_depth=2))
+        back = ticket(seconds=1, tenant="b")
+        self.park(gate, 0, ticket(seconds=3, tenant="a"), ticket(seconds=3, tenant="a"))
+        gate.finished(first, 1)
+        for one in list(gate._bounds):
+            one.reparked = True
+        gate.submit(back, 2)
+        newcomer = ticket(seconds=1, tenant="c")
+        decisions = gate.submit(newcomer, 2)
+        self.assertEqual(refused(decisions), [(newcomer, Reason.QUEUE_FULL)])
+
     def test_as_many_as_it_takes(self) -> None:
         """One victim may not be enough."""
         gate, _ = self.busy(replace(ONE, parked_work_seconds=20.0))
@@ -758,6 +778,13 @@ class Bounds(OrderTests):
         victims = [(one, Reason.QUEUE_FULL) for one in (flood[4], flood[3], flood[2])]
         self.assertEqual(refused(gate.submit(newcomer, 1)), victims)
         self.assertEqual(newcomer.state, TicketState.PARKED)
+
+    def test_nobody_leaves_in_vain(self) -> None:
+        """Where the newcomer would have to leave as well it is the only one that does."""
+        gate, _ = self.busy(replace(ONE, parked_work_seconds=15.0))
+        self.park(gate, 0, ticket(seconds=6, tenant="two"), ticket(seconds=6, tenant="two"))
+        newcomer = ticket(seconds=11, tenant="one")
+        self.assertEqual(refused(gate.submit(newcomer, 1)), [(newcomer, Reason.QUEUE_FULL)])
 
     def test_work_is_divided_by_replicas(self) -> None:
         """Of N replicas each parks an Nth of parkedWorkSeconds."""

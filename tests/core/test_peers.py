@@ -138,14 +138,14 @@ class BetterHeads(TestCase):
             self.tell(now, head(1.0 + now))
             self.assertEqual(self.better(now, room=now > 5), int(now < 7), f"after {now} s")
 
-    def test_another(self) -> None:
-        """Another ticket at its head is waited for anew."""
-        for first in (head(9.0), head(3.0, tenant="bb")):
+    def test_taking(self) -> None:
+        """One that takes places is waited for anew; one that does not is not, head after head."""
+        for held, waited_for in ((2, 1), (1, 0), (0, 0)):
             self.peers = Peers()
             self.tell(0.0, head(1.0))
             self.better(0.0)
-            self.tell(2.0, first)
-            self.assertEqual(self.better(2.0), 1, str(first))
+            self.peers.heard({"b": holding(held, first=head(9.0))}, 2.0)
+            self.assertEqual(self.better(2.0), waited_for, f"{held} held")
 
     def test_none(self) -> None:
         """A peer without a head, or with a worse one, is not waited for."""
@@ -201,7 +201,7 @@ class Quotas(TestCase):
 
     def granted(self, room: int, *, count: int = 4, better: int = 0, wanted: int = 1) -> int:
         quota = self.quota(count)
-        quota.grant(room, better, wanted, 0.0, current=True)
+        quota.grant(room, better, wanted, 0.0, own=1, current=True)
         return self.may(quota)
 
     def test_alone(self) -> None:
@@ -243,7 +243,7 @@ class Quotas(TestCase):
     def test_never_more_than_room(self) -> None:
         """What was granted is worth no more than the room that there is when it is taken."""
         quota = self.quota(2)
-        quota.grant(64, 0, 1, 0.0, current=True)
+        quota.grant(64, 0, 1, 0.0, own=1, current=True)
         self.assertEqual(self.may(quota, limit=4, own=1, peers=2), 1)
 
     def test_better_heads(self) -> None:
@@ -257,28 +257,43 @@ class Quotas(TestCase):
     def test_not_current(self) -> None:
         """A round that is not to be believed gives nothing, and takes what was given."""
         quota = self.quota(4)
-        quota.grant(64, 0, 1, 0.0, current=True)
-        quota.grant(64, 0, 1, 0.1, current=False)
+        quota.grant(64, 0, 1, 0.0, own=1, current=True)
+        quota.grant(64, 0, 1, 0.1, own=1, current=False)
         self.assertEqual(self.may(quota, now=0.1), 0)
 
     def test_at_once(self) -> None:
         """What was to be taken at once and was not is gone; what stands is there until 0.3 s."""
         quota = self.quota(4)
-        quota.grant(4, 0, 1, 0.0, current=True)
+        quota.grant(4, 0, 1, 0.0, own=1, current=True)
         quota.lapse()
         self.assertEqual(self.may(quota), 0)
-        quota.grant(64, 0, 1, 0.0, current=True)
+        quota.grant(64, 0, 1, 0.0, own=1, current=True)
         quota.lapse()
         self.assertEqual([self.may(quota, now=now) for now in (0.0, 0.29, 0.3)], [4, 4, 0])
 
     def test_taken(self) -> None:
         """What is taken is had no longer."""
         quota = self.quota(4)
-        quota.grant(64, 0, 1, 0.0, current=True)
+        quota.grant(64, 0, 1, 0.0, own=1, current=True)
         quota.take(3)
         self.assertEqual(self.may(quota), 1)
         quota.take(1)
         self.assertEqual(self.may(quota), 0)
+
+    def test_taken_before(self) -> None:
+        """However much was taken since the round before, it counts against what this one gives."""
+        for taken in range(1, 12):
+            quota = self.quota(3)
+            quota.take(taken)
+            quota.grant(1, 0, 1, 0.0, own=taken, current=True)
+            self.assertEqual(self.may(quota), 0, f"{taken} taken")
+
+    def test_taken_and_ended(self) -> None:
+        """What was taken and has ended since counts against nobody."""
+        quota = self.quota(3)
+        quota.take(6)
+        quota.grant(3, 0, 1, 0.0, own=0, current=True)
+        self.assertEqual(self.may(quota), 1)
 
     def test_refill(self) -> None:
         """A place that is one's own again may be taken at once."""
@@ -327,7 +342,7 @@ class Taking(Replicated):
 
     def test_fills(self) -> None:
         """One replica alone in use fills every place within a few seconds of rounds."""
-        for limit, seconds in ((1, 1), (4, 2), (9, 5), (64, 20)):
+        for limit, seconds in ((1, 1), (4, 2), (9, 5), (64, 25)):
             for count in (2, 3, 4):
                 gates = [self.gate(limit) for _ in range(count)]
                 tickets = self.submit(gates[0], limit + 3, 0.0)

@@ -62,7 +62,7 @@ Several replicas: `core.peers` says what they know of each other, `core.quota` w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from twisted_gateway.core.decision import Admitted, Decision, Parked, Passed, Reason, Refused
@@ -197,10 +197,8 @@ class Gate:
         if ticket.state is TicketState.PARKED and ticket.park_until <= now:
             decisions += self._refuse([ticket], Reason.PARK_TIMEOUT, now)
             decisions += self._admit(now)
-        while ticket.state is TicketState.PARKED and self._overfull(now):
-            cost = self._policy.ordering is Ordering.COST
-            refused = heaviest(self._bounds) if cost else ticket
-            decisions += self._refuse([refused or ticket], Reason.QUEUE_FULL, now)
+        if ticket.state is TicketState.PARKED and self._overfull(self._bounds, now):
+            decisions += self._refuse(self._too_many(ticket, now), Reason.QUEUE_FULL, now)
             decisions += self._admit(now)
         if ticket.state is TicketState.PARKED:
             decisions.append(Parked(ticket))
@@ -334,7 +332,14 @@ class Gate:
         better = 0 if head is None else self._better(head, now, room=max(rooms) > 0)
         wanted = 0 if head is None else head.n
         for ledger, room in zip(self._ledgers, rooms, strict=True):
-            ledger.quota.grant(room if wanted else 0, better, wanted, now, current=current)
+            ledger.quota.grant(
+                room if wanted else 0,
+                better,
+                wanted,
+                now,
+                own=ledger.in_flight,
+                current=current,
+            )
         return self._admit(now)
 
     # The gate itself
@@ -513,7 +518,7 @@ class Gate:
                 at_head = False
                 lacked_kv = lacked_kv or verdict is _KV
                 least_need_tokens = min(least_need_tokens, ticket.kv_need_tokens)
-            if not _any_open(bays, now):
+            if not (bay is not None and bay.open) and not _any_open(bays, now):
                 return
         if least_need_tokens < math.inf:
             self._least_need_tokens = int(least_need_tokens)
@@ -646,15 +651,34 @@ class Gate:
                 self._parked_work += ticket.cost_seconds - before[0]
                 self._bounds.push(min(ticket.park_until, ticket.deadline_at), ticket)
 
-    def _overfull(self, now: float) -> bool:
-        """Whether the queue is longer or heavier than it may be."""
+    def _overfull(self, tickets: Collection[Ticket], now: float) -> bool:
+        """Whether a queue of these is longer or heavier than it may be."""
         policy = self._policy
-        parked = len(self._bounds)
-        work = policy.parked_work_seconds / self._replicas(now)
-        heavy = self._parked_bytes > policy.parked_bytes or (
-            self._costs.rates.learned and self._parked_work > work
-        )
-        return parked > policy.max_queue_depth or (heavy and parked > 1)
+        if len(tickets) > policy.max_queue_depth:
+            return True
+        if len(tickets) < 2:
+            return False
+        if tickets is self._bounds:
+            size, work = self._parked_bytes, self._parked_work
+        else:
+            size = sum(ticket.body_bytes for ticket in tickets)
+            work = sum(ticket.cost_seconds for ticket in tickets)
+        most_work = policy.parked_work_seconds / self._replicas(now)
+        return size > policy.parked_bytes or (self._costs.rates.learned and work > most_work)
+
+    def _too_many(self, newcomer: Ticket, now: float) -> list[Ticket]:
+        """Who must leave a queue that a newcomer has made too long or too heavy."""
+        staying, leaving = list(self._bounds), list[Ticket]()
+        while self._policy.ordering is Ordering.COST and self._overfull(staying, now):
+            ticket = heaviest(staying)
+            if ticket is None or ticket is newcomer:
+                break
+            staying.remove(ticket)
+            leaving.append(ticket)
+        else:
+            return leaving or [newcomer]
+        # Nobody leaves for one that would have no place all the same.
+        return [newcomer]
 
     def _in_order(self, now: float) -> list[Ticket]:
         """All who are parked, in the order of service as it stands."""
@@ -731,6 +755,9 @@ class Gate:
         decisions: list[Decision] = []
         seen: EngineView | None = None
         place_seconds = self._pace.place_seconds(now)
+        if place_seconds is not None:
+            # The others free places of the same engines, and the next try may come to any of them.
+            place_seconds /= self._replicas(now)
         for ticket in tickets:
             seen = seen or self._roomiest(now)
             standing = self.standing(ticket, now)

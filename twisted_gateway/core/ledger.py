@@ -130,7 +130,8 @@ class Bay:
         """Take a ticket, and count it."""
         self.ledger.send(ticket, now)
         self.ledger.frozen_since = None
-        self.ledger.quota.take(ticket.n)
+        if policy.replicas.exchanged:
+            self.ledger.quota.take(ticket.n)
         self.room -= ticket.n
         self.empty = False
         if ticket.long:

@@ -122,7 +122,11 @@ class Tenants:
     def use(self, tenant: str, now: float) -> float:
         """What it has used, decayed."""
         entry = self._used.get(tenant)
-        return 0.0 if entry is None else entry[0] * math.exp((entry[1] - now) / USE_SECONDS)
+        if entry is None:
+            return 0.0
+        used, at = entry
+        # Thousands may be sent at one moment.
+        return used if at == now else used * math.exp((at - now) / USE_SECONDS)
 
     def all(self, now: float) -> dict[str, float]:
         """What each has used that is still known of."""

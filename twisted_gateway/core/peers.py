@@ -8,7 +8,7 @@ All times in it are ages and durations, so no two clocks need agree. Tenants are
     earlier                        nothing, and N is one less: what it holds shows as foreign
 
 A place goes to the best head of all replicas. A peer's head that is better than ours, while there
-is room, is passed over once it has been that for 2 s and was not taken.
+is room, is passed over once such heads of it have been that for 2 s and it took nothing.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Peers:
             if peer is None:
                 peer = self._peers[address] = _Peer(heard_at=now)
             if report is not None:
-                if _is_another(peer.report.head, report.head, now - peer.heard_at):
+                if sum(report.in_flight) > sum(peer.report.in_flight):
+                    # It takes places. One that does not is not waited for head after head.
                     peer.better_since = None
                 peer.report = report
                 peer.heard_at = now
@@ -181,14 +182,6 @@ class Peers:
             for after in (HEARD_SECONDS, HEARD_SECONDS + SHARE_SECONDS)
         )
         return min((time for time in times if time > now), default=None)
-
-
-def _is_another(old: HeadView | None, new: HeadView | None, since: float) -> bool:
-    """Whether a replica's head is another ticket than the one that it told of so long ago."""
-    if old is None or new is None:
-        return True
-    # The same one has grown older by the time between the two answers, less what they were late.
-    return new.tenant != old.tenant or abs(new.age_seconds - old.age_seconds - since) > 1.0
 
 
 def _nth(values: Sequence[float], index: int) -> float:

@@ -48,7 +48,9 @@ class Quota:
         self._standing_until = 0.0
         self._taken = 0
 
-    def grant(self, room: int, better: int, wanted: int, now: float, *, current: bool) -> None:
+    def grant(
+        self, room: int, better: int, wanted: int, now: float, *, own: int, current: bool
+    ) -> None:
         """A round of asking has ended.
 
         Args:
@@ -56,18 +58,21 @@ class Quota:
             better: peers whose heads go before ours.
             wanted: sequences of our own head: it gets that many where there are so many.
             now: the time.
+            own: sequences of ours in the engine.
             current: whether the round is to be believed.
         """
         count = self.replicas
-        taken, self._taken = self._taken, 0
+        # What was taken and has ended since is nobody's any more.
+        taken, self._taken = min(self._taken, own), 0
         self._now = self._standing = 0
         if not current or room < 1:
             return
         before = room + taken
         if before > 2 * count:
-            self._standing = max(0, max(1, before // (4 * count)) - taken)
+            share = max(1, before // (4 * count))
+            self._standing = max(0, share - taken)
             self._standing_until = now + STANDING_SECONDS
-            self._now = max(0, min(wanted, room) - self._standing)
+            self._now = max(0, min(wanted, room) - max(share, taken))
         else:
             share = max(-(-before // count), min(wanted, before))
             self._now = max(0, min(share - taken, room - better))
