@@ -502,9 +502,31 @@ class LongLane(OrderTests):
         gate, _ = self.beside()
         long, batch = ticket(seconds=20), ticket(priority=Priority.BATCH)
         self.park(gate, 1, long, batch)
+        self.assertEqual(gate.wake_at(), 3)  # in case that one overtakes it
+        self.assertEqual(gate.tick(20.5), [])
         self.assertEqual(gate.wake_at(), 21)
-        self.assertEqual(gate.tick(20.9), [])
         self.assertEqual(admitted(gate.tick(21)), [long])
+
+    def test_a_holding_head_is_overtaken(self) -> None:
+        """One whose ratio becomes the better while a long one holds goes when it does."""
+        gate = Gate(NAMED, observed=False)
+        gate.submit(ticket(seconds=1), 0)
+        gate.submit(ticket(seconds=100), 0)
+        short = ticket(seconds=10)
+        self.assertEqual(admitted(gate.submit(short, 30)), [])
+        now = 30.0
+        while now < 40 and not short.sent_at:
+            now = gate.wake_at() or 40.0
+            gate.tick(now)
+        self.assertLess(short.sent_at, 36)
+
+    def test_no_hold_without_a_gate(self) -> None:
+        """Where there is no gate a long head holds nobody back."""
+        gate = Gate(replace(NAMED, max_inflight=None))
+        gate.poll_failed(0, 0, stale=True)
+        gate.submit(ticket(), 0)
+        long = ticket(seconds=100)
+        self.assertEqual(admitted(gate.submit(long, 1)), [long])
 
     def test_holds_for_200_seconds_at_most(self) -> None:
         """Nobody is held back for more than 200 s."""
@@ -553,6 +575,13 @@ class LongLane(OrderTests):
         short = ticket(tenant="other")
         self.assertEqual(admitted(gate.submit(short, 2)), [short])
         self.assertEqual(admitted(gate.first_content(first, 20)), [second])
+
+    def test_one_of_those_that_are_woken_at_once(self) -> None:
+        """Of two long ones for which a place frees at the same moment one goes."""
+        gate, first = self.busy(WIDE)
+        one, two = ticket(seconds=20), ticket(seconds=20)
+        self.park(gate, 0, one, two)
+        self.assertEqual(admitted(gate.finished(first, 1)), [one])
 
     def test_lane_ends_with_its_ticket(self) -> None:
         """The lane ends when the long one is finished, lost, or refused by the engine."""
@@ -779,7 +808,7 @@ class Bounds(OrderTests):
         self.assertEqual(refused(gate.submit(newcomer, 1)), victims)
         self.assertEqual(newcomer.state, TicketState.PARKED)
 
-    def test_nobody_leaves_in_vain(self) -> None:
+    def test_newcomer_who_would_be_next(self) -> None:
         """Where the newcomer would have to leave as well it is the only one that does."""
         gate, _ = self.busy(replace(ONE, parked_work_seconds=15.0))
         self.park(gate, 0, ticket(seconds=6, tenant="two"), ticket(seconds=6, tenant="two"))
@@ -907,6 +936,7 @@ class Watching(OrderTests):
         gate.poll_failed(0, 1, stale=True)
         long = ticket(seconds=20)
         self.park(gate, 2, long)
+        gate.tick(21)
         self.assertEqual(gate.wake_at(), 22)
         self.assertEqual(admitted(gate.tick(22)), [long])
 

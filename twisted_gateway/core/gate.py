@@ -542,7 +542,7 @@ class Gate:
         free = [bay for bay in bays if not bay.laned and not bay.shut]
         if not at_head or not free:
             return None, _LANE
-        bay, verdict = _best(ticket, [bay for bay in free if bay.empty or not bay.narrow])
+        bay, verdict = _best(ticket, [bay for bay in free if bay.empty or not bay.lanes])
         if bay is not None:
             return bay, verdict
         if ticket.held_since is None:
@@ -551,6 +551,8 @@ class Gate:
         if now >= held_until:
             return _best(ticket, free)
         self._held_until = held_until
+        # Time may bring one before it, whom it does not hold back.
+        self._overtaken_at = now + self._policy.poll_seconds
         if verdict is _LANE:
             # Others are held back from one engine, so that it empties.
             min(free, key=lambda bay: bay.ledger.in_flight + bay.ledger.peers).shut = True

@@ -106,6 +106,11 @@ class Bay:
         return self.kv_committed + need_tokens <= self.kv_capacity
 
     @property
+    def lanes(self) -> bool:
+        """Whether a long prefill has it for itself."""
+        return self.narrow and self.bounded
+
+    @property
     def open(self) -> bool:
         """Whether it takes anybody, but for KV."""
         return not self.shut and (not self.bounded or self.room > 0)
