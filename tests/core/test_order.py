@@ -520,6 +520,15 @@ class LongLane(OrderTests):
             gate.tick(now)
         self.assertLess(short.sent_at, 36)
 
+    def test_empty_but_full(self) -> None:
+        """Where direct callers fill an engine that is empty of ours, nobody need be held back."""
+        gate = Gate(NAMED)
+        gate.poll_ok(0, Sample(running=4, waiting=1), 0)
+        gate.submit(ticket(seconds=100), 0)
+        gate.poll_ok(0, Sample(running=2, waiting=0, kv_usage=0.95), 1)
+        self.assertEqual(admitted(gate.submit(ticket(), 1)), [])
+        self.assertEqual(len(admitted(gate.poll_ok(0, Sample(running=2, waiting=0), 2))), 1)
+
     def test_no_hold_without_a_gate(self) -> None:
         """Where there is no gate a long head holds nobody back."""
         gate = Gate(replace(NAMED, max_inflight=None))

@@ -330,6 +330,12 @@ class Replicated(TestCase):
 class Taking(Replicated):
     """Places."""
 
+    def test_adopted(self) -> None:
+        """A gate that was alone keeps to one place once replicas are named, until it has asked."""
+        gate = self.gate(4, Replicas())
+        gate.adopt(Policy(max_inflight=4, replicas=ASKED, ordering=Ordering.FIFO), 0.0)
+        self.assertEqual(self.sent(self.submit(gate, 9, 0.0)), 1)
+
     def test_unasked(self) -> None:
         """Until a round has ended a replica keeps to one place."""
         self.assertEqual(self.sent(self.submit(self.gate(), 9, 0.0)), 1)

@@ -566,9 +566,8 @@ class Gate:
         Of those that lack nothing but KV, only the first in order has a say.
         """
         if verdict is _FULL:
-            if ticket.n > 1:
-                # Time may bring one before it for which there is room.
-                self._overtaken_at = now + self._policy.poll_seconds
+            # It wants room for several sequences. Time may bring one before it that has room.
+            self._overtaken_at = now + self._policy.poll_seconds
             return False
         if verdict is _LANE or not first:
             return True
