@@ -180,6 +180,7 @@ class _Demo(MultiService):
                 engines.reasoning.url,
                 engines.embeddings.url,
                 _listen(self._options) or ["tcp:8080"],
+                speed,
             )
             config = load(text, name="demo", environ={}, read_file=_no_file)
             gateway = _gateway(self._reactor, config, None)

@@ -158,7 +158,7 @@ class Model:
         """Tokens a second of prefill and decode, and whether they count as learned."""
         named = (self.policy.prefill_tokens_per_second, self.policy.decode_tokens_per_second)
         seen = [
-            sorted(rates[-15:], reverse=True)[-(-len(rates[-15:]) // 5) - 1]
+            sorted(rates[-15:], reverse=True)[-(-len(rates[-15:]) // 3) - 1]
             if len(rates) >= 5
             else None
             for rates in (self.prefill_rates, self.decode_rates)

@@ -330,6 +330,24 @@ class Replicated(TestCase):
 class Taking(Replicated):
     """Places."""
 
+    def test_peers_prefills_are_no_drift(self) -> None:
+        """What peers hold may be what an engine has not begun yet: it contradicts nothing."""
+        gate = self.gate(4)
+        gate.peers({"b": holding(2)}, 0.0, current=True)
+        gate.poll_sent(0, 0.1)
+        gate.poll_ok(0, Sample(running=1, waiting=1), 0.2)
+        self.assertFalse(gate.view(0.2).engines[0].drift)
+        gate.poll_sent(0, 2.1)
+        gate.poll_ok(0, Sample(running=2, waiting=2), 2.2)
+        self.assertTrue(gate.view(2.2).engines[0].drift)
+
+    def test_heard(self) -> None:
+        """The view says how long ago each was heard, also of one that counts no longer."""
+        gate = self.gate(4)
+        gate.peers({"b": holding(2), "c": None}, 0.0, current=True)
+        gate.peers({"b": None, "c": None}, 40.0, current=True)
+        self.assertEqual(dict(gate.view(41.0).heard_seconds), {"b": 41.0, "c": 41.0})
+
     def test_adopted(self) -> None:
         """A gate that was alone keeps to one place once replicas are named, until it has asked."""
         gate = self.gate(4, Replicas())

@@ -110,6 +110,19 @@ class DemoTests(TestCase):
         self.assertEqual(config.models["reasoning"].aliases, ("gpt-4o",))
         self.assertEqual(config.models["rerank"].upstream_model, "embeddings")
 
+    def test_a_fast_engine_has_a_fast_gateway(self) -> None:
+        """What the gateway counts in the engine's time is as fast as that."""
+        text = demo_config_text("http://127.0.0.1:1", "http://127.0.0.1:2", ["tcp:1"], 20)
+        policy = (
+            load(text, name="demo", environ={}, read_file=lambda path: path)
+            .models["reasoning"]
+            .policy
+        )
+        self.assertEqual((policy.long_prefill_seconds, policy.patience_seconds), (0.75, 30))
+        self.assertEqual(policy.prefill_tokens_per_second, 20 * 525)
+        self.assertEqual(policy.decode_tokens_per_second, 500)
+        self.assertEqual((policy.poll_seconds, policy.max_park_seconds), (0.1, 27))
+
     def test_the_gateway_can_read_the_gauges(self) -> None:
         """The gateway's own reader finds in a page what the engine published."""
         self.start()

@@ -459,6 +459,7 @@ class Gate:
             decode_tokens_per_second=self._costs.rates.decode,
             rates_learned=self._costs.rates.learned,
             replicas=self._replicas(now),
+            heard_seconds=MappingProxyType(self._peers.known(now)),
             draining=self._draining,
         )
 

@@ -303,9 +303,11 @@ class Ledger:
         self.refused_since = None
         if sample.changed:
             self.frozen_since = None
+        # Of what peers hold it is not known how much awaits its content: it may be all.
+        awaiting = self._most_awaiting + self.peers_then
         if policy.max_inflight is None:
-            self.learner.learn(sample, awaiting=self._most_awaiting, parked=parked)
-        elif counts(sample, self._most_awaiting):
+            self.learner.learn(sample, awaiting=awaiting, parked=parked)
+        elif counts(sample, awaiting):
             self.drift = contradicts(sample, policy.max_inflight)
 
     def poll_failed(self, now: float, *, stale: bool) -> None:

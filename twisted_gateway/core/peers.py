@@ -174,6 +174,10 @@ class Peers:
             count += now < peer.better_since + HEAD_SECONDS
         return count
 
+    def known(self, now: float) -> dict[str, float]:
+        """How long ago each was last heard, by its address; also of those that count no longer."""
+        return {address: now - peer.heard_at for address, peer in self._peers.items()}
+
     def next_change(self, now: float) -> float | None:
         """When silence alone will change what a peer counts as."""
         times = (

@@ -6,7 +6,7 @@
     decode    own streams of one sequence and 32 content events or more:         decodeTokens-
               first content to end                                               PerSecond, else 25
 
-Each is the upper quintile of its last 15 samples, once five are in: what else the engine does
+Each is the upper tercile of its last 15 samples, once five are in: what else the engine does
 meanwhile, for us or others, only slows a sample down, and what a prompt or an answer takes by
 itself is wanted. Both count as learned when both are, or when the configuration names either: as
 bare defaults they serve the order, and nobody is refused or held back for them.
@@ -79,4 +79,4 @@ class Rates:
 def _learned(samples: deque[float]) -> float | None:
     if len(samples) < LEAST_SAMPLES:
         return None
-    return max(LEAST_RATE, sorted(samples)[4 * len(samples) // 5])
+    return max(LEAST_RATE, sorted(samples)[2 * len(samples) // 3])

@@ -124,6 +124,7 @@ class GateView:
         tenants: by their opaque names.
         rates_learned: whether anybody may be refused or held back by the two rates.
         replicas: how many gateways count as being in front of the engines.
+        heard_seconds: how long ago each other one was last heard, by its address.
     """
 
     engines: tuple[EngineView, ...]
@@ -136,4 +137,5 @@ class GateView:
     decode_tokens_per_second: float
     rates_learned: bool
     replicas: int
+    heard_seconds: Mapping[str, float]
     draining: bool

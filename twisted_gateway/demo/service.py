@@ -11,12 +11,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.interfaces import IListeningPort
 
+from twisted_gateway.core.policy import Policy
 from twisted_gateway.demo.host import Host
 from twisted_gateway.demo.scheduler import Profile
 from twisted_gateway.demo.server import EngineSite
 
 REASONING = Profile()
 """An engine of four sequences and 152,432 KV tokens, as `Profile` describes."""
+
+_LEAST_SECONDS = 0.1
 
 EMBEDDINGS = Profile(
     max_num_seqs=32,
@@ -114,12 +117,31 @@ async def demo_engines(reactor: Any, speed: float = 1.0) -> DemoEngines:
     return DemoEngines(reasoning, embeddings)
 
 
-def demo_config_text(reasoning_url: str, embeddings_url: str, listen: Sequence[str]) -> str:
+def demo_config_text(
+    reasoning_url: str, embeddings_url: str, listen: Sequence[str], speed: float = 1.0
+) -> str:
     """The configuration, as YAML, of a gateway in front of the demo's engines.
 
     Rerank is a model of its own that the embeddings engine serves under its one name, so that chat,
-    completions, embeddings and rerank can all be tried.
+    completions, embeddings and rerank can all be tried. What concerns the time of the reasoning
+    engine is as fast as that, so that sped up it shows what it would at its own pace.
     """
+    policy = Policy()
+    admission = {
+        "maxInflight": REASONING.max_num_seqs,
+        "prefillTokensPerSecond": REASONING.prefill_tokens_per_second * speed,
+        "decodeTokensPerSecond": speed / REASONING.step_seconds,
+    }
+    if speed != 1:
+        seconds = {
+            "maxParkSeconds": policy.max_park_seconds,
+            "keepAliveSeconds": policy.keep_alive_seconds,
+            "pollSeconds": policy.poll_seconds,
+            "patienceSeconds": policy.patience_seconds,
+            "longPrefillSeconds": policy.long_prefill_seconds,
+            "parkedWorkSeconds": policy.parked_work_seconds,
+        }
+        admission |= {name: max(_LEAST_SECONDS, value / speed) for name, value in seconds.items()}
     pooling = f"""\
     upstream: {_quoted(embeddings_url)}
     engine: vllm
@@ -128,12 +150,13 @@ def demo_config_text(reasoning_url: str, embeddings_url: str, listen: Sequence[s
     return f"""\
 # The demo: two simulated engines on loopback behind the real gateway.
 listen: {json.dumps(list(listen))}
+tenants: {{trustedProxies: ["127.0.0.0/8", "::1"]}}     # so that X-Tenant can be tried
 models:
   reasoning:
     upstream: {_quoted(reasoning_url)}
     engine: vllm
     aliases: [gpt-4o]
-    admission: {{maxInflight: {REASONING.max_num_seqs}}}
+    admission: {json.dumps(admission)}
   embeddings:
 {pooling}
   rerank:

@@ -244,6 +244,10 @@ def _model_facts(
             "learned": view.rates_learned,
         },
         "replicas": view.replicas,
+        "peers": [
+            {"address": address, "heard_seconds": _rounded(seconds)}
+            for address, seconds in sorted(view.heard_seconds.items())
+        ],
     }
     return facts
 
