@@ -315,6 +315,7 @@ class Model:
             return self.best(ticket, self.engines, now)
         free = [e for e in self.engines if not self.bars(e, now) and not self.shut(e, now)]
         if not at_head or not free:
+            self.held_since.pop(ticket, None)
             return None, "lane"
         alone = [e for e in free if not e.own or self.s(e) > 8 or self.judged(e, now) == "nothing"]
         engine, why = self.best(ticket, alone, now)
@@ -323,7 +324,7 @@ class Model:
         since = self.held_since.setdefault(ticket, now)
         if now >= since + min(200, price.prefill):
             return self.best(ticket, free, now)
-        if alone:
+        if why == "kv" and alone:
             return None, why
         self.held_back = min(free, key=lambda engine: engine.flying())
         return None, "lane"

@@ -794,6 +794,31 @@ class Bounds(OrderTests):
         newcomer = ticket(seconds=21, tenant="c")
         self.assertEqual(refused(gate.submit(newcomer, 1)), [(newcomer, Reason.QUEUE_FULL)])
 
+    def test_blocks_beyond_the_engines_limit(self) -> None:
+        """A prefix longer than what the engine can take hides nothing of what follows it."""
+        gate = Gate(ONE)
+        junk = tuple(range(200))
+        first = ticket(seconds=1, stream=True, blocks=junk)
+        gate.submit(first, 0)
+        gate.first_content(first, 1)
+        later = Ticket(
+            model="m",
+            policy=ONE,
+            prompt_tokens=32_768,
+            body_bytes=4 * (204_800 + 20_000),
+            blocks=junk,
+        )
+        gate.submit(later, 2)
+        self.assertEqual(later.prefill_seconds, 20_000 / gate._costs.rates.prefill)
+
+    def test_thousands_of_small_ones(self) -> None:
+        """Whoever must leave is found in one pass, however many there are."""
+        flood = [ticket(seconds=1, tenant=str(n % 7)) for n in range(5000)]
+        for number, one in enumerate(flood):
+            one.sequence, one.cost_seconds = number, 1.0
+        first, *rest = heaviest(flood)
+        self.assertEqual((first.tenant, len(rest)), ("1", 4999))
+
     def test_nobody_leaves_for_want_of_those_who_may_not(self) -> None:
         """Where those that the engine sent back fill the queue, only the newcomer is refused."""
         gate, first = self.busy(replace(ONE, max_queue_depth=2))
@@ -873,7 +898,7 @@ class Bounds(OrderTests):
         """Where all were sent before there is nobody to refuse."""
         back = ticket()
         back.reparked = True
-        self.assertIsNone(heaviest([back]))
+        self.assertEqual(list(heaviest([back])), [])
 
     def test_refusal_frees_the_way(self) -> None:
         """When the victim is the head that kept a newcomer waiting, that goes."""

@@ -93,6 +93,15 @@ class PaceTests(TestCase):
             pace.ended(1, 100 + 2 * number, waiting=True)
         self.assertEqual(pace.place_seconds(132), 2)
 
+    def test_idle_time_tells_nothing(self) -> None:
+        """What ended two minutes ago or earlier says nothing of how often places free."""
+        pace = Pace()
+        for now in (1, 2, 3, 3600):
+            pace.ended(1, now, waiting=True)
+        self.assertIsNone(pace.place_seconds(3600))
+        pace.ended(1, 3604, waiting=True)
+        self.assertEqual(pace.place_seconds(3604), 2)
+
 
 class OutlookTests(TestCase):
     """The order at one moment, and what is ahead of each place."""

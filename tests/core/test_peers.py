@@ -330,6 +330,43 @@ class Replicated(TestCase):
 class Taking(Replicated):
     """Places."""
 
+    def test_head_that_costs_nothing(self) -> None:
+        """A peer that tells of a head of no cost is believed, and breaks nothing."""
+        gate = self.gate(4, ordering=Ordering.COST)
+        tickets = self.submit(gate, 3, 0.0)
+        nothing = HeadView(age_seconds=1.0, cost_seconds=0.0, tenant="")
+        gate.peers({"b": holding(2, first=nothing)}, 0.1, current=True)
+        gate.finished(tickets[0], 0.2)
+        self.assertEqual(tickets[0].state, TicketState.DONE)
+
+    def test_head_of_many_sequences(self) -> None:
+        """Room is left until a peer's better head of several sequences has all its places."""
+        gate = self.gate(4, ordering=Ordering.COST)
+        wide = HeadView(age_seconds=100.0, cost_seconds=1.0, tenant="", sequences=3)
+        tickets = self.submit(gate, 9, 0.0, prompt_tokens=5250)
+        for quarter in range(1, 9):
+            gate.peers({"b": holding(0)}, quarter / 4, current=True)
+        self.assertEqual(self.sent(tickets), 4)
+        for second in range(3, 6):
+            gate.peers({"b": holding(0, first=wide)}, float(second), current=True)
+            self.assertEqual(gate.finished(tickets[second - 3], second + 0.1), [])
+        gate.peers({"b": holding(0, first=wide)}, 6.9, current=True)
+        self.assertEqual(self.sent(tickets), 1)
+        # It had its places for 2 s, and took none.
+        gate.peers({"b": holding(0, first=wide)}, 8.9, current=True)
+        self.assertGreater(self.sent(tickets), 1)
+
+    def test_peer_that_says_too_much(self) -> None:
+        """No peer counts as holding more than S, nor its long prefill longer than told at first."""
+        gate = self.gate(4, ordering=Ordering.COST)
+        for second in range(40):
+            now = float(second)
+            gate.peers({"b": holding(100_000, lane=10.0)}, now, current=True)
+            self.assertEqual(gate.view(now).engines[0].peers, 4)
+            self.assertEqual(gate.view(now).engines[0].long_prefill, now < 10, now)
+        gate.peers({"b": holding(0, lane=10.0)}, 40.0, current=True)
+        self.assertFalse(gate.view(40.0).engines[0].long_prefill)
+
     def test_peers_prefills_are_no_drift(self) -> None:
         """What peers hold may be what an engine has not begun yet: it contradicts nothing."""
         gate = self.gate(4)

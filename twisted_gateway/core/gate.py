@@ -62,7 +62,7 @@ Several replicas: `core.peers` says what they know of each other, `core.quota` w
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from twisted_gateway.core.decision import Admitted, Decision, Parked, Passed, Reason, Refused
@@ -76,6 +76,7 @@ from twisted_gateway.core.sample import Sample
 from twisted_gateway.core.ticket import IllegalCall, Priority, Ticket, TicketState
 from twisted_gateway.core.view import (
     EngineView,
+    GateSummary,
     GateView,
     Hold,
     ModelTotals,
@@ -197,7 +198,9 @@ class Gate:
         if ticket.state is TicketState.PARKED and ticket.park_until <= now:
             decisions += self._refuse([ticket], Reason.PARK_TIMEOUT, now)
             decisions += self._admit(now)
-        if ticket.state is TicketState.PARKED and self._overfull(self._bounds, now):
+        if ticket.state is TicketState.PARKED and self._overfull(
+            len(self._bounds), self._parked_bytes, self._parked_work, now
+        ):
             decisions += self._refuse(self._too_many(ticket, now), Reason.QUEUE_FULL, now)
             decisions += self._admit(now)
         if ticket.state is TicketState.PARKED:
@@ -217,10 +220,11 @@ class Gate:
     def finished(self, ticket: Ticket, now: float) -> list[Decision]:
         """A request has ended at its engine, well or ill."""
         ledger = self._ledger_of(ticket, "finished")
+        ticket.state = TicketState.DONE
         self._free(ticket, ledger, now)
+        self._pace.ended(ticket.cost_seconds, now, waiting=len(self._bounds) > 0)
         ledger.answered(ticket)
         self._costs.answer_ended(ticket, now)
-        ticket.state = TicketState.DONE
         return self._admit(now)
 
     def client_gone(self, ticket: Ticket, now: float) -> list[Decision]:
@@ -231,7 +235,9 @@ class Gate:
                 raise IllegalCall("client_gone: the ticket is another gate's")
             self._unpark(ticket)
         elif ticket.state is TicketState.SENT:
-            self._free(ticket, self._ledger_of(ticket, "client_gone"), now)
+            ledger = self._ledger_of(ticket, "client_gone")
+            ticket.state = TicketState.DONE
+            self._free(ticket, ledger, now)
         ticket.state = TicketState.DONE
         return self._admit(now)
 
@@ -298,7 +304,7 @@ class Gate:
 
     def report(self, now: float) -> GateReport:
         """What other replicas must know of this one."""
-        head = self._line.first(now)
+        head = self._line.first(now) if self._somebody_may_go() else None
         return GateReport(
             in_flight=tuple(ledger.in_flight for ledger in self._ledgers),
             long_prefill_seconds=tuple(ledger.lane_seconds(now) for ledger in self._ledgers),
@@ -310,6 +316,7 @@ class Gate:
                 tenant=head.tenant,
                 priority=head.priority,
                 long=head.long,
+                sequences=head.n,
             ),
             use=self._tenants.all(now),
         )
@@ -329,7 +336,7 @@ class Gate:
         self._count_peers(now)
         head = self._line.first(now)
         rooms = [ledger.room(self._policy, now) for ledger in self._ledgers]
-        better = 0 if head is None else self._better(head, now, room=max(rooms) > 0)
+        better = 0 if head is None else self._better(head, now, room=max(rooms))
         wanted = 0 if head is None else head.n
         for ledger, room in zip(self._ledgers, rooms, strict=True):
             ledger.quota.grant(
@@ -399,8 +406,8 @@ class Gate:
                 self._line.restore(ticket)
         return self._admit(now)
 
-    def view(self, now: float) -> GateView:
-        """What is known, frozen."""
+    def summary(self, now: float) -> GateSummary:
+        """The engines, and how much of each model is where, frozen."""
         totals: dict[str, list[int]] = {}
         for ledger in self._ledgers:
             for ticket in ledger.own:
@@ -409,16 +416,29 @@ class Gate:
             total = totals.setdefault(ticket.model, [0, 0, 0])
             total[1] += 1
             total[2] += ticket.body_bytes
+        return GateSummary(
+            engines=tuple(ledger.view(self._policy, now) for ledger in self._ledgers),
+            models=MappingProxyType(
+                {
+                    model: ModelTotals(in_flight=sent, parked=parked, parked_bytes=size)
+                    for model, (sent, parked, size) in totals.items()
+                }
+            ),
+        )
+
+    def view(self, now: float) -> GateView:
+        """What is known, frozen."""
+        summary = self.summary(now)
         tenants: dict[str, list[float]] = {}
         for ticket in self._bounds:
             parked = tenants.setdefault(ticket.tenant, [0, 0.0])
             parked[0] += 1
             parked[1] += ticket.cost_seconds
         used = {tenant: self._use(tenant, now) for tenant in (*self._tenants.all(now), *tenants)}
-        outlook, speed = self._new_outlook(now), self._speed()
+        outlook, speed = self._new_outlook(now), self._speed(now)
         standings = {ticket: outlook.standing(ticket, now, speed) for ticket in self._bounds}
         return GateView(
-            engines=tuple(ledger.view(self._policy, now) for ledger in self._ledgers),
+            engines=summary.engines,
             parked=tuple(
                 ParkedView(
                     position=position,
@@ -439,12 +459,7 @@ class Gate:
             ),
             parked_bytes=self._parked_bytes,
             parked_work_seconds=self._parked_work,
-            models=MappingProxyType(
-                {
-                    model: ModelTotals(in_flight=sent, parked=parked, parked_bytes=size)
-                    for model, (sent, parked, size) in totals.items()
-                }
-            ),
+            models=summary.models,
             tenants=MappingProxyType(
                 {
                     tenant: TenantView(
@@ -471,7 +486,7 @@ class Gate:
         """Where a parked ticket stands, at most a second ago."""
         if self._outlook is None or now - self._outlook.at > FRESH_SECONDS:
             self._outlook = self._new_outlook(now)
-        return self._outlook.standing(ticket, now, self._speed())
+        return self._outlook.standing(ticket, now, self._speed(now))
 
     # Admission
 
@@ -542,6 +557,7 @@ class Gate:
             return _best(ticket, bays)
         free = [bay for bay in bays if not bay.laned and not bay.shut]
         if not at_head or not free:
+            ticket.held_since = None
             return None, _LANE
         bay, verdict = _best(ticket, [bay for bay in free if bay.empty or not bay.lanes])
         if bay is not None:
@@ -554,10 +570,11 @@ class Gate:
         self._held_until = held_until
         # Time may bring one before it, whom it does not hold back.
         self._overtaken_at = now + self._policy.poll_seconds
-        if verdict is _LANE:
-            # Others are held back from one engine, so that it empties.
-            min(free, key=lambda bay: bay.ledger.in_flight + bay.ledger.peers).shut = True
-        return None, verdict
+        if verdict is _KV:
+            return None, verdict
+        # Others are held back from one engine, so that it empties.
+        min(free, key=lambda bay: bay.ledger.in_flight + bay.ledger.peers).shut = True
+        return None, _LANE
 
     def _may_be_passed(
         self, ticket: Ticket, verdict: Verdict, bays: list[Bay], now: float, *, first: bool
@@ -653,32 +670,30 @@ class Gate:
                 self._parked_work += ticket.cost_seconds - before[0]
                 self._bounds.push(min(ticket.park_until, ticket.deadline_at), ticket)
 
-    def _overfull(self, tickets: Collection[Ticket], now: float) -> bool:
-        """Whether a queue of these is longer or heavier than it may be."""
+    def _overfull(self, parked: int, size: int, work: float, now: float) -> bool:
+        """Whether a queue of so many tickets, bytes and seconds is more than may be."""
         policy = self._policy
-        if len(tickets) > policy.max_queue_depth:
+        if parked > policy.max_queue_depth:
             return True
-        if len(tickets) < 2:
-            return False
-        if tickets is self._bounds:
-            size, work = self._parked_bytes, self._parked_work
-        else:
-            size = sum(ticket.body_bytes for ticket in tickets)
-            work = sum(ticket.cost_seconds for ticket in tickets)
         most_work = policy.parked_work_seconds / self._replicas(now)
-        return size > policy.parked_bytes or (self._costs.rates.learned and work > most_work)
+        heavy = size > policy.parked_bytes or (self._costs.rates.learned and work > most_work)
+        return heavy and parked > 1
 
     def _too_many(self, newcomer: Ticket, now: float) -> list[Ticket]:
         """Who must leave a queue that a newcomer has made too long or too heavy."""
-        staying, leaving = list(self._bounds), list[Ticket]()
-        while self._policy.ordering is Ordering.COST and self._overfull(staying, now):
-            ticket = heaviest(staying)
-            if ticket is None or ticket is newcomer:
+        if self._policy.ordering is Ordering.FIFO:
+            return [newcomer]
+        parked, size, work = len(self._bounds), self._parked_bytes, self._parked_work
+        leaving: list[Ticket] = []
+        for ticket in heaviest(self._bounds):
+            if not self._overfull(parked, size, work, now):
+                return leaving
+            if ticket is newcomer:
                 break
-            staying.remove(ticket)
+            parked -= 1
+            size -= ticket.body_bytes
+            work -= ticket.cost_seconds
             leaving.append(ticket)
-        else:
-            return leaving or [newcomer]
         # Nobody leaves for one that would have no place all the same.
         return [newcomer]
 
@@ -713,8 +728,8 @@ class Gate:
             ledger.quota.replicas = 1 + len(held)
             ledger.quota.asked = self._peers.asked
 
-    def _better(self, head: Ticket, now: float, *, room: bool) -> int:
-        """How many peers have a better head than ours, and may be about to take a place."""
+    def _better(self, head: Ticket, now: float, *, room: int) -> int:
+        """How many places peers may be about to take for heads that go before ours."""
         ours = self._line.rank(head, now)
         return self._peers.better(
             lambda view, age: (
@@ -725,18 +740,19 @@ class Gate:
             ),
             now,
             room=room,
+            limit=max(ledger.limit(self._policy) for ledger in self._ledgers),
         )
 
     def _free(self, ticket: Ticket, ledger: Ledger, now: float) -> None:
         """A place is free; ours to take again at once, unless a peer has a better use for it."""
         ledger.drop(ticket)
         self._pass_time(now)
-        self._pace.ended(ticket.cost_seconds, now, waiting=len(self._bounds) > 0)
         if self._policy.replicas.exchanged and (head := self._line.first(now)) is not None:
             self._count_peers(now)
             room = ledger.room(self._policy, now)
-            if room > self._better(head, now, room=room > 0):
-                ledger.quota.refill(ticket.n)
+            left = room - self._better(head, now, room=room)
+            if left > 0:
+                ledger.quota.refill(min(ticket.n, left))
 
     # What will be
 
@@ -744,9 +760,11 @@ class Gate:
         """Count the time up to now as waited through, or not: before the queue changes."""
         self._pace.pass_time(now, waiting=len(self._bounds) > 0)
 
-    def _speed(self) -> float | None:
+    def _speed(self, now: float) -> float | None:
         learned = self._costs.rates.learned
-        return self._pace.speed(float(len(self._ledgers)) if learned else None)
+        # The engines serve the other replicas' requests as well.
+        expected = len(self._ledgers) / self._replicas(now) if learned else None
+        return self._pace.speed(expected)
 
     def _new_outlook(self, now: float) -> Outlook:
         sent = sum(ticket.cost_seconds for ledger in self._ledgers for ticket in ledger.own)

@@ -27,7 +27,7 @@ class Agenda(dict[Ticket, float]):
         self._heap: list[tuple[float, int, Ticket]] = []
 
     def push(self, key: float, ticket: Ticket) -> None:
-        """Enter a ticket that is not in it."""
+        """Enter a ticket, or enter it anew with another number."""
         self[ticket] = key
         heapq.heappush(self._heap, (key, ticket.sequence, ticket))
         self._forget()
@@ -96,6 +96,9 @@ class Line(Protocol):
     def rank(self, ticket: Ticket, now: float) -> Rank:
         """Where a ticket stands."""
 
+    def ranks(self, now: float) -> Iterator[tuple[Rank, int, Ticket]]:
+        """Where all stand, with their place in the order of arrival; unsorted."""
+
     def rank_of(
         self, priority: Priority, tenant: str, waited: float, cost: float, now: float
     ) -> Rank:
@@ -162,6 +165,11 @@ class FifoLine:
     def rank(self, ticket: Ticket, now: float) -> Rank:
         """Where a ticket stands: of two, the one of the lesser rank is served first."""
         return (ticket.priority, 0, ticket.parked_at - now)
+
+    def ranks(self, now: float) -> Iterator[tuple[Rank, int, Ticket]]:
+        """Where all stand, with their place in the order of arrival; unsorted."""
+        for ticket in self:
+            yield self.rank(ticket, now), ticket.sequence, ticket
 
     def rank_of(
         self, priority: Priority, tenant: str, waited: float, cost: float, now: float

@@ -74,7 +74,9 @@ class Costs:
         shared = self.prefixes.shared(ticket.blocks) if ticket.blocks else 0
         ticket.shared_tokens = shared * BLOCK_TOKENS
         answer = min(ticket.max_tokens, ANSWER_TOKENS_COUNTED)
-        tokens = max(0, ticket.prompt_tokens - ticket.shared_tokens)
+        # An estimate that the engine's limit has cut does not count the blocks beyond it, either.
+        whole = max(ticket.prompt_tokens, ticket.body_bytes // BYTES_PER_TOKEN)
+        tokens = min(ticket.prompt_tokens, max(0, whole - ticket.shared_tokens))
         ticket.prefill_seconds = prefill = tokens / rates.prefill
         decode = answer * ticket.n / (rates.decode * self._sequences)
         ticket.cost_seconds = max(LEAST_COST_SECONDS, prefill + decode)
@@ -202,11 +204,20 @@ class CostLine:
             ticket.priority, ticket.tenant, now - ticket.parked_at, ticket.cost_seconds, now
         )
 
+    def ranks(self, now: float) -> Iterator[tuple[Rank, int, Ticket]]:
+        """Where all stand, with their place in the order of arrival; unsorted."""
+        for priority, tickets in zip(Priority, self._classes, strict=True):
+            steps = self._steps(tickets, now)
+            for ticket in tickets:
+                ratio = (ticket.parked_at - now - 1.0) / ticket.cost_seconds
+                yield (priority, steps[ticket.tenant], ratio), ticket.sequence, ticket
+
     def rank_of(
         self, priority: Priority, tenant: str, waited: float, cost: float, now: float
     ) -> Rank:
         """Where a ticket of these facts stands; as `rank`."""
-        return (priority, self._step(tenant, now), -(waited + 1.0) / cost)
+        # A peer may tell of a cost of nothing.
+        return (priority, self._step(tenant, now), -(waited + 1.0) / max(cost, LEAST_COST_SECONDS))
 
     def _ranked_class(self, tickets: dict[Ticket, None], now: float) -> Iterator[Ticket]:
         queues: dict[str, list[tuple[float, int, Ticket]]] = {}
@@ -238,17 +249,34 @@ class CostLine:
         return int(self._use(tenant, now) / USE_STEP_SECONDS)
 
 
-def heaviest(tickets: Iterable[Ticket]) -> Ticket | None:
-    """The newest ticket of the tenant whose parked work is most, of those never sent.
+def heaviest(tickets: Iterable[Ticket]) -> Iterator[Ticket]:
+    """Who is to leave first: the newest ticket of the tenant whose parked work is most, and so on.
 
-    Those that an engine has sent back count as their tenant's work, and are left alone.
+    Those that an engine has sent back count as their tenant's work, and stay.
+
+    Args:
+        tickets: all who are parked; each that is given counts as gone when the next is asked for.
     """
     work: dict[str, float] = {}
-    newest: dict[str, Ticket] = {}
+    stay: dict[str, list[Ticket]] = {}
     for ticket in tickets:
         tenant = ticket.tenant
         work[tenant] = work.get(tenant, 0.0) + ticket.cost_seconds
-        last = newest.get(tenant)
-        if not ticket.reparked and (last is None or ticket.sequence > last.sequence):
-            newest[tenant] = ticket
-    return max(newest.values(), key=lambda one: (work[one.tenant], one.sequence), default=None)
+        if not ticket.reparked:
+            stay.setdefault(tenant, []).append(ticket)
+    for theirs in stay.values():
+        theirs.sort(key=_arrival)
+    queue = [(-work[tenant], -theirs[-1].sequence, tenant) for tenant, theirs in stay.items()]
+    heapq.heapify(queue)
+    while queue:
+        tenant = heapq.heappop(queue)[2]
+        theirs = stay[tenant]
+        ticket = theirs.pop()
+        yield ticket
+        work[tenant] -= ticket.cost_seconds
+        if theirs:
+            heapq.heappush(queue, (-work[tenant], -theirs[-1].sequence, tenant))
+
+
+def _arrival(ticket: Ticket) -> int:
+    return ticket.sequence

@@ -69,7 +69,12 @@ class Pace:
         return work / seconds if work > 0 and seconds > 0 else None
 
     def place_seconds(self, now: float) -> float | None:
-        """How long it takes, on average, until a place is free; None before two have been."""
+        """How long it takes, on average, until a place is free; None before two have been lately.
+
+        What ended before an idle time tells nothing: only the last `PACE_SECONDS` count.
+        """
+        while self._ends and self._ends[0] <= now - PACE_SECONDS:
+            self._ends.popleft()
         if len(self._ends) < 2:
             return None
         return (now - self._ends[0]) / len(self._ends)
@@ -86,7 +91,7 @@ class Outlook:
             ahead_seconds: engine time that is yet to be served before the first of them.
             now: the time.
         """
-        ranked = sorted((line.rank(ticket, now), ticket.sequence, ticket) for ticket in line)
+        ranked = sorted(line.ranks(now))
         self.at = now
         self._line = line
         self._ranks: Sequence[tuple[Rank, int]] = [entry[:2] for entry in ranked]

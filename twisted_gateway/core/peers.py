@@ -22,6 +22,9 @@ from twisted_gateway.core.ticket import Priority
 HEARD_SECONDS = 2.0
 SHARE_SECONDS = 30.0
 HEAD_SECONDS = 2.0
+MOST_SEQUENCES = 100_000
+MOST_LANE_SECONDS = 1500.0
+"""Three times what 128k tokens take on a slow engine: no prefill is believed to be longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class HeadView:
         tenant: whose it is.
         priority: its class.
         long: whether its prefill is a long one.
+        sequences: how many it runs in the engine at once.
     """
 
     age_seconds: float
@@ -41,6 +45,7 @@ class HeadView:
     tenant: str
     priority: Priority = Priority.INTERACTIVE
     long: bool = False
+    sequences: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +74,23 @@ class _Peer:
         heard_at: when it last answered; of one that never did, when it was first asked.
         report: what it last said.
         better_since: since when its head has been better than ours and there was room for it.
+        lanes: until when a long prefill of it counts, by engine; also past that, until it is over.
     """
 
     heard_at: float
     report: GateReport = GateReport()
     better_since: float | None = None
+    lanes: dict[int, float] = field(default_factory=dict)
+
+    def note_lanes(self, now: float) -> None:
+        """Believe in a long prefill as long as was told at first, and if anything is in flight."""
+        told = self.report.long_prefill_seconds
+        for engine, left in enumerate(told):
+            if left <= 0 or not _nth(self.report.in_flight, engine):
+                self.lanes.pop(engine, None)
+            else:
+                until = now + min(left, MOST_LANE_SECONDS)
+                self.lanes[engine] = min(until, self.lanes.get(engine, until))
 
     def counts(self, now: float) -> bool:
         """Whether it counts for anything."""
@@ -115,6 +132,7 @@ class Peers:
                     peer.better_since = None
                 peer.report = report
                 peer.heard_at = now
+                peer.note_lanes(now)
         # One that is asked in vain is remembered as such: it must not count as a new one.
         for address in self._peers.keys() - views.keys():
             if not self._peers[address].counts(now):
@@ -129,7 +147,7 @@ class Peers:
         """How many sequences each peer that counts is taken to hold in an engine of S = `limit`."""
         share = max(1, limit // (1 + self.counted(now)))
         return [
-            int(_nth(peer.report.in_flight, engine))
+            min(limit, int(_nth(peer.report.in_flight, engine)))
             if now < peer.heard_at + HEARD_SECONDS
             else share
             for peer in self._peers.values()
@@ -138,12 +156,11 @@ class Peers:
 
     def long_until(self, engine: int, now: float) -> float | None:
         """Until when a peer's long prefill keeps an engine from others, at most."""
-        ends = [
-            peer.heard_at + left
+        ends = (
+            peer.lanes.get(engine, 0.0)
             for peer in self._peers.values()
             if now < peer.heard_at + HEARD_SECONDS
-            and (left := _nth(peer.report.long_prefill_seconds, engine)) > 0
-        ]
+        )
         return max((end for end in ends if end > now), default=None)
 
     def use(self, tenant: str, now: float) -> float:
@@ -153,26 +170,34 @@ class Peers:
         )
 
     def better(
-        self, is_better: Callable[[HeadView, float], bool], now: float, *, room: bool
+        self,
+        is_better: Callable[[HeadView, float], bool],
+        now: float,
+        *,
+        room: int,
+        limit: int = MOST_SEQUENCES,
     ) -> int:
-        """How many peers have a head that goes before ours, and may still be about to take a place.
+        """How many places peers may be about to take for heads that go before ours.
 
         Args:
             is_better: whether a head goes before ours; takes it, and how long ago it was told.
             now: the time.
-            room: whether there is a place for any of them.
+            room: places that there are for them.
+            limit: S: a head of more sequences wants no more places.
         """
-        count = 0
+        places = 0
         for peer in self._peers.values():
             head = peer.report.head
             age = now - peer.heard_at
             if head is None or age >= HEARD_SECONDS or not is_better(head, age):
                 peer.better_since = None
                 continue
-            if peer.better_since is None or not room:
+            wanted = min(head.sequences, limit)
+            if peer.better_since is None or room < wanted:
                 peer.better_since = now
-            count += now < peer.better_since + HEAD_SECONDS
-        return count
+            if now < peer.better_since + HEAD_SECONDS:
+                places += wanted
+        return places
 
     def known(self, now: float) -> dict[str, float]:
         """How long ago each was last heard, by its address; also of those that count no longer."""

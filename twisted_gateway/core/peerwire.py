@@ -2,7 +2,8 @@
 
     {"instance": "9f…", "gates": {"http://10.0.0.1:8000": {
         "in_flight": [3], "long_prefill": [0], "use": {"c41d…": 12.5},
-        "head": {"age": 1.5, "cost": 2.0, "tenant": "c41d…", "class": "batch", "long": false}}}}
+        "head": {"age": 1.5, "cost": 2.0, "tenant": "c41d…", "class": "batch", "long": false,
+                 "n": 1}}}}
 
 A gate goes by the addresses of its engines, so that replicas whose configurations differ for a
 while speak of the same engines or of none. Both ends keep to the bounds below: what is written is
@@ -132,6 +133,7 @@ class _Head(Struct):
     tenant: _Name = ""
     priority: _Class = field(name="class", default="interactive")
     long: bool = False
+    n: Annotated[int, Meta(ge=1)] = 1
 
 
 class _Gate(Struct):
@@ -166,6 +168,7 @@ def _head(head: HeadView) -> _Head:
         tenant=head.tenant,
         priority=_CLASSES[head.priority],
         long=head.long,
+        n=min(head.sequences, MAX_IN_FLIGHT),
     )
 
 
@@ -185,6 +188,7 @@ def _report(key: str, gate: _Gate) -> GateReport:
             tenant=head.tenant,
             priority=_PRIORITIES[head.priority],
             long=head.long,
+            sequences=min(head.n, MAX_IN_FLIGHT),
         ),
         use={tenant: _seconds(one) for tenant, one in gate.use.items()},
     )

@@ -55,7 +55,7 @@ class Quota:
 
         Args:
             room: places that are free by it.
-            better: peers whose heads go before ours.
+            better: places that peers may be about to take for heads that go before ours.
             wanted: sequences of our own head: it gets that many where there are so many.
             now: the time.
             own: sequences of ours in the engine.
@@ -74,7 +74,10 @@ class Quota:
             self._standing_until = now + STANDING_SECONDS
             self._now = max(0, min(wanted, room) - max(share, taken))
         else:
-            share = max(-(-before // count), min(wanted, before))
+            share = -(-before // count)
+            if not better:
+                # A head of several sequences goes when it is the first of all, not in parts.
+                share = max(share, min(wanted, before))
             self._now = max(0, min(share - taken, room - better))
 
     def refill(self, sequences: int) -> None:

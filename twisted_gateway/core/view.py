@@ -116,6 +116,14 @@ class ModelTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GateSummary:
+    """What the metrics show of a gate."""
+
+    engines: tuple[EngineView, ...]
+    models: Mapping[str, ModelTotals]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GateView:
     """The whole gate at one moment.
 

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway import __version__
 from twisted_gateway.core.sample import Sample
-from twisted_gateway.core.view import EngineView, GateView, TenantView
+from twisted_gateway.core.view import EngineView, GateSummary, GateView, TenantView
 from twisted_gateway.engines.observer import Observation
 from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.telemetry.states import ModelState
@@ -124,12 +124,12 @@ class Operations:
         now = self._clock.seconds()
         states: dict[str, ModelState] = {}
         for group in self._fleet.groups.values():
-            view = None if group.admission is None else group.admission.gate.view(now)
+            view = None if group.admission is None else group.admission.gate.summary(now)
             for name in group.models:
                 states[name] = _model_state(group, name, view, now)
         for group, shown in self._fleet.retired():
             if group.admission is not None:
-                _add_retired(states, group.admission.gate.view(now), in_flight_too=not shown)
+                _add_retired(states, group.admission.gate.summary(now), in_flight_too=not shown)
         return states
 
 
@@ -145,7 +145,7 @@ def _together(samples: list[Sample]) -> Sample | None:
     )
 
 
-def _add_retired(states: dict[str, ModelState], view: GateView, *, in_flight_too: bool) -> None:
+def _add_retired(states: dict[str, ModelState], view: GateSummary, *, in_flight_too: bool) -> None:
     """Count what a retired gate still holds to the models that are still there."""
     for name, totals in view.models.items():
         state = states.get(name)
@@ -162,7 +162,7 @@ def _observations(group: Group) -> list[Observation]:
     return [observer.observation for observer in group.observers]
 
 
-def _model_state(group: Group, name: str, view: GateView | None, now: float) -> ModelState:
+def _model_state(group: Group, name: str, view: GateSummary | None, now: float) -> ModelState:
     observations = _observations(group)
     known = [one.sample for one in observations if one.sample is not None]
     fresh = [one.sample for one in observations if one.sample is not None and not one.stale]
