@@ -315,6 +315,48 @@ class EngineTests(TestCase):
         self.assertEqual(self.engine.peak_in_engine, 1)
         run_dry(self.clock)
 
+    def test_lateness_is_told(self) -> None:
+        """It says by how much a step ended late, until it is measured anew."""
+        self.submit(16, 2)
+        self.clock.advance(1.0)
+        self.near(self.engine.most_behind_seconds, 1.0 - 0.04 - 16 / 525, 0.001)
+        self.engine.reset_peak()
+        self.assertEqual(self.engine.most_behind_seconds, 0.0)
+        run_dry(self.clock)
+
+    def test_prefill_for_whole_answers_is_not_wasted(self) -> None:
+        """What is answered whole was computed once, cached prefixes left out."""
+        keys = range(8)
+        for _ in range(2):
+            self.submit(130, 2, keys=keys)
+            run_dry(self.clock)
+        self.assertEqual(self.engine.prefilled_tokens, 130 + 2)
+        self.assertEqual(self.engine.wasted_tokens, 0)
+
+    def test_prefill_for_the_aborted_is_wasted(self) -> None:
+        """All whole chunks of one that is aborted are; what decodes add is no prefill."""
+        chunk = 2048 / 525 + 0.04
+        half = self.submit(4096, 5)
+        self.clock.advance(1.5 * chunk)
+        self.engine.abort(half)
+        run_dry(self.clock)
+        self.assertEqual((self.engine.prefilled_tokens, self.engine.wasted_tokens), (2048, 2048))
+        whole = self.submit(1000, 50)
+        self.clock.advance(3)
+        self.engine.abort(whole)
+        run_dry(self.clock)
+        self.assertEqual((self.engine.prefilled_tokens, self.engine.wasted_tokens), (3048, 3048))
+
+    def test_prefill_after_a_preemption_is_wasted(self) -> None:
+        """What is computed again after a preemption is."""
+        engine = self.make(num_blocks=20, max_model_tokens=300, prefix_caching=False)
+        for _ in range(2):
+            self.submit(150, 100, engine)
+        run_dry(self.clock)
+        self.assertGreater(self.log.preemptions, 0)
+        self.assertEqual(engine.wasted_tokens, engine.prefilled_tokens - 300)
+        self.assertGreater(engine.wasted_tokens, 150)
+
     def test_death(self) -> None:
         """A dying engine ends every job with `error`, keeps no timer and takes nothing more."""
         gone = self.submit(16, 50)
@@ -405,3 +447,5 @@ class AnyWorkTests(TestCase):
             self.assertLessEqual(step.gauges.kv_usage, 1.0)
         self.assertEqual(engine.gauges(), Gauges(0, 0, 0.0))
         self.assertEqual((engine.in_engine_now, engine.idle), (0, True))
+        self.assertLessEqual(0, engine.wasted_tokens)
+        self.assertLessEqual(engine.wasted_tokens, engine.prefilled_tokens)

@@ -171,6 +171,8 @@ class DemoPathTests(EngineCase):
             self.send("POST", CHAT, {"messages": HELLO, "max_tokens": 3})
         state = self.send("GET", "/demo/state").answer.json
         self.assertEqual((state["in_engine_now"], state["peak_in_engine"]), (3, 3))
+        self.assertEqual((state["prefilled_tokens"], state["wasted_tokens"]), (0, 0))
+        self.assertEqual(state["most_behind_seconds"], 0.0)
         self.assertEqual(state["published"], {"running": 0, "waiting": 0, "kv_usage": 0.0})
         self.clock.advance(10)
         self.assertEqual(self.send("POST", "/demo/state").answer.json["peak_in_engine"], 0)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from twisted.internet.defer import Deferred
 
@@ -14,7 +17,7 @@ from tests.support import TestCase
 from twisted_gateway.config.faults import Wrong
 from twisted_gateway.load import commandline, tool
 from twisted_gateway.load.look import Looker
-from twisted_gateway.load.results import as_json
+from twisted_gateway.load.results import Ending, as_json, read
 
 ENOUGH = ["W1", "--to", "http://one:80", "--model", "m"]
 
@@ -174,6 +177,81 @@ class LookingFirst(RunTestCase):
             self.socket().say(answer(401))
         self.successResultOf(looked)
         self.assertEqual(said.getvalue(), "")
+
+
+class Reactor:
+    """A clock, and what else the tool asks of a reactor."""
+
+    def __init__(self, clock: Any) -> None:
+        self.seconds = clock.seconds
+        self.callLater = clock.callLater
+        self.when_running: list[Callable[[], object]] = []
+
+    def callWhenRunning(self, call: Callable[[], object]) -> None:
+        self.when_running.append(call)
+
+    def callFromThread(self, call: Callable[[], object]) -> None:
+        call()
+
+
+class Playing(RunTestCase):
+    """A whole run, from looking whether there is anybody to the report."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.reactor = Reactor(self.clock)
+        self.json = Path(self.mktemp())
+        self.printed, self.said = io.StringIO(), io.StringIO()
+        self.patch(tool, "UpstreamAgent", lambda reactor, **bounds: self.agent)
+        self.patch(sys, "stdout", self.printed)
+        self.patch(sys, "stderr", self.said)
+
+    def begin(self, *arguments: str) -> Deferred[None]:
+        """Start a run of one client, and tell it which models there are."""
+        line = [*ENOUGH, "--limit", "1", "--status", "none", "--json", str(self.json), *arguments]
+        chosen = commandline.options(line)
+        arrivals, wire = commandline.arrivals(chosen, {}), commandline.wire(chosen, {})
+        played = Deferred.fromCoroutine(tool._play(self.reactor, chosen, arrivals, wire))
+        self.socket().say(answer(200, b'{"data":[{"id":"m"}]}'))
+        return played
+
+    def test_to_the_end(self) -> None:
+        """It ends with its last client: the table is printed, the file written, no timer left."""
+        played = self.begin("--speed", "10")
+        self.clock.advance(1.1)
+        self.complete()
+        self.clock.advance(0)
+        self.successResultOf(played)
+        kept = read(self.json)
+        self.assertEqual([one.ending for one in kept.requests], [Ending.COMPLETED])
+        self.assertEqual((kept.interrupted, kept.took), (False, 11.0))
+        self.assertIn("TTFT p50", self.printed.getvalue())
+        self.assertIn("1/1", self.said.getvalue())
+
+    def test_ctrl_c(self) -> None:
+        """The first Ctrl-C ends the run, and what was done is reported."""
+        handlers: dict[int, Any] = {}
+        self.patch(signal, "signal", handlers.__setitem__)
+        played = self.begin("--no-progress")
+        for call in self.reactor.when_running:
+            call()
+        self.clock.advance(5)
+        handlers[signal.SIGINT](signal.SIGINT, None)
+        self.clock.advance(0)
+        self.successResultOf(played)
+        kept = read(self.json)
+        self.assertEqual([one.ending for one in kept.requests], [Ending.INTERRUPTED])
+        self.assertTrue(kept.interrupted)
+
+    def test_nobody_there(self) -> None:
+        """Where nobody listens nothing is played, and the exit status is 2."""
+        self.net.manual = True
+        chosen = commandline.options(ENOUGH)
+        wire = commandline.wire(chosen, {})
+        played = Deferred.fromCoroutine(tool._play(self.reactor, chosen, [], wire))
+        self.clock.advance(5.0)
+        self.assertEqual(self.failureResultOf(played, SystemExit).value.code, 2)
+        self.assertFalse(self.json.exists())
 
 
 class Files(TestCase):

@@ -108,6 +108,14 @@ class Kinds(TestCase):
         self.assertEqual((kinds.count("long"), kinds.count("short")), (2, 15))
         self.assertLess(arrivals[-1].at - arrivals[0].at, 1)
 
+    def test_load_test_spread_out(self) -> None:
+        """W1: within longer they are the same clients, in the same order, further apart."""
+        burst, spread = drawn("W1"), drawn("W1", within_seconds=20)
+        for one, other in zip(burst, spread, strict=True):
+            self.assertAlmostEqual((one.at - 10) * 20, other.at - 10)
+            self.assertEqual(one.prompt_tokens, other.prompt_tokens)
+        self.assertEqual(duration("W1", within_seconds=20), duration("W1") + 19)
+
     def test_heavy_tail(self) -> None:
         """W2: long is what is longer than a long prompt; some ask for no stream."""
         arrivals = drawn("W2")

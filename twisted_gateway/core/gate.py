@@ -685,17 +685,17 @@ class Gate:
             return [newcomer]
         parked, size, work = len(self._bounds), self._parked_bytes, self._parked_work
         leaving: list[Ticket] = []
-        for ticket in heaviest(self._bounds):
-            if not self._overfull(parked, size, work, now):
-                return leaving
+        heavy = heaviest(self._bounds)
+        while self._overfull(parked, size, work, now):
+            ticket = next(heavy)
             if ticket is newcomer:
-                break
+                # Nobody leaves for one that would have no place all the same.
+                return [newcomer]
             parked -= 1
             size -= ticket.body_bytes
             work -= ticket.cost_seconds
             leaving.append(ticket)
-        # Nobody leaves for one that would have no place all the same.
-        return [newcomer]
+        return leaving
 
     def _in_order(self, now: float) -> list[Ticket]:
         """All who are parked, in the order of service as it stands."""

@@ -21,6 +21,8 @@ class Engine:
         in_engine_now: sequences that have been submitted and neither ended nor been aborted. This
             is the truth that the gauges tell late.
         peak_in_engine: the most there have been at once since the start, or `reset_peak`.
+        most_behind_seconds: the most by which a step ended after its time, because the machine is
+            too slow for the engine's speed; since the start, or `reset_peak`.
         dead: whether `die` was called.
     """
 
@@ -46,6 +48,7 @@ class Engine:
         self.profile = (profile or Profile()).faster(speed)
         self.in_engine_now = 0
         self.peak_in_engine = 0
+        self.most_behind_seconds = 0.0
         self.dead = False
         self._clock = clock
         self._on_step = on_step
@@ -63,6 +66,16 @@ class Engine:
     def idle(self) -> bool:
         """Whether no step is under way."""
         return self._call is None and not self._stepping
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Tokens that prefill has computed since the start."""
+        return self._scheduler.prefilled_tokens
+
+    @property
+    def wasted_tokens(self) -> int:
+        """Those of them that were for jobs that were aborted, or computed again."""
+        return self._scheduler.wasted_tokens
 
     def submit(
         self,
@@ -120,8 +133,9 @@ class Engine:
             self.in_engine_now -= 1
 
     def reset_peak(self) -> None:
-        """Measure `peak_in_engine` from now on."""
+        """Measure `peak_in_engine` and `most_behind_seconds` from now on."""
         self.peak_in_engine = self.in_engine_now
+        self.most_behind_seconds = 0.0
 
     def die(self) -> None:
         """End every job with `error`, stop all timers and take no more."""
@@ -151,6 +165,8 @@ class Engine:
     def _end(self) -> None:
         self._call = None
         self._stepping = True
+        behind = self._clock.seconds() - self._ends_at
+        self.most_behind_seconds = max(self.most_behind_seconds, behind)
         step = self._scheduler.complete(self._ends_at)
         self.in_engine_now -= len(step.finished)
         self._published = step.gauges

@@ -90,6 +90,9 @@ def _state(host: Host, request: Request) -> None:
     state = {
         "in_engine_now": engine.in_engine_now,
         "peak_in_engine": engine.peak_in_engine,
+        "most_behind_seconds": engine.most_behind_seconds,
+        "prefilled_tokens": engine.prefilled_tokens,
+        "wasted_tokens": engine.wasted_tokens,
         "published": asdict(engine.gauges()),
         "faults": asdict(host.faults),
     }

@@ -95,6 +95,7 @@ class Job:
         on_token: called with the index of each token when the step that made it has ended.
         on_done: called once with `reason`, or with `error` when the engine dies.
         arrived_at, scheduled_at, first_token_at, last_token_at: times in seconds.
+        prefilled: tokens computed for it by prefill, again after a preemption included.
     """
 
     prompt_tokens: int
@@ -109,6 +110,7 @@ class Job:
     first_token_at: float | None = None
     last_token_at: float | None = None
     computed: int = 0
+    prefilled: int = 0
     made: int = 0
     cached_tokens: int = 0
     preemptions: int = 0
@@ -159,10 +161,16 @@ class Step:
 
 
 class Scheduler:
-    """The state of one engine between and during its steps. `plan` and `complete` take turns."""
+    """The state of one engine between and during its steps. `plan` and `complete` take turns.
+
+    Attributes:
+        prefilled_tokens: computed by prefill, of all jobs so far.
+        wasted_tokens: those of them that were for aborted jobs, or computed again.
+    """
 
     def __init__(self, profile: Profile) -> None:
         """Start idle."""
+        self.prefilled_tokens = self.wasted_tokens = 0
         self._profile = profile
         self._cache = KvCache(profile.num_blocks, profile.block_tokens)
         self._arrived: list[Job] = []
@@ -282,6 +290,9 @@ class Scheduler:
             budget -= count
 
     def _advance(self, job: Job, count: int, step: Step) -> None:
+        if not job.decoding:
+            job.prefilled += count
+            self.prefilled_tokens += count
         job.computed += count
         if self._profile.prefix_caching:
             self._cache.store(job.holding, job.keys, job.computed)
@@ -298,6 +309,9 @@ class Scheduler:
             step.producers.append(job)
         if job.made >= job.output_tokens:
             job.ended = True
+            # Started over, it may find in the cache what it was the first to need.
+            again = job.prefilled - (job.prompt_tokens - job.cached_tokens)
+            self.wasted_tokens += max(0, again)
             self._running.remove(job)
             self._cache.release(job.holding)
             step.finished.append(job)
@@ -308,6 +322,7 @@ class Scheduler:
         self._left = False
         for job in [*self._running, *self._waiting]:
             if job.ended:
+                self.wasted_tokens += job.prefilled
                 self._cache.release(job.holding)
         self._running = [job for job in self._running if not job.ended]
         self._waiting = deque(job for job in self._waiting if not job.ended)
