@@ -174,7 +174,7 @@ class Report:
             )
             for workload in self.workloads
         ]
-        return "\n\n".join([head.strip(), *sections]) + "\n"
+        return "\n\n".join([head.strip(), *sections, READING.strip()]) + "\n"
 
     def write(self, directory: Path, command: str, wrote: Callable[[Path], None]) -> None:
         """Write `simulation.md` and a picture of each workload into a directory."""
@@ -197,6 +197,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in (head, rule, *rows)
     )
 
+
+READING = """
+## Why a figure may miss its target
+
+* **Wasted prefill in W1.** A long prompt that is refused for `deadline` comes again after
+  `Retry-After`, and its client's patience has begun with the first try: what the gateway takes for
+  600 s may be 100 s. So it reads a prompt that nobody waits for. Two replicas without an exchange
+  may also read two long prompts at once, each at half the speed.
+* **TTFT of short prompts in W2.** It is the ratio of two tails, and on seeds where nothing piles up
+  before the predecessor a gate that knows everything does not halve it either; its own row says
+  how far that comes.
+"""
 
 PAGE = """
 # The gate in simulated time
