@@ -557,8 +557,9 @@ class GateMachine(RuleBasedStateMachine):
         ), "a warm-up before others"
         if model.probes(engine, now):
             return
-        if model.judged(engine, now) != "nothing":
-            assert engine.flying() + min(ticket.n, s) <= s, "more of ours than S"
+        if model.judged(engine, now) == "nothing":
+            return
+        assert engine.flying() + min(ticket.n, s) <= s, "more of ours than S"
         if model.bars(engine, now):
             assert s > 8 and not price.long, "a long prefill does not go alone"
         if price.long and s <= 8 and engine.own:
