@@ -22,6 +22,7 @@ MAX_TOKENS = 8192
 START_SECONDS = 240.0
 # About 125 tokens a second of each of four streams, like the real one with its tiny model.
 SIMULATED_SPEED = 5.0
+_LIMITS = ["--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(MAX_TOKENS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,13 @@ class Engine:
         self.process.start()
         self.process.yield_to_others()
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until it serves.
 
         Raises:
             NotReady: it does not in time, or has ended.
         """
-        self.process.wait_ready(self._healthy, START_SECONDS)
+        self.process.wait_ready(self._healthy, seconds)
 
     def gauges(self) -> Gauges:
         """Its page's reading now.
@@ -125,6 +126,17 @@ def real_engine(port: int, logs: Path) -> Engine:
     return Engine("vllm", command, port, logs, real=True, environment=environment)
 
 
+def real_slow_engine(port: int, logs: Path) -> Engine:
+    """A chat engine whose long prefills take tens of seconds, as a vLLM, not yet started.
+
+    Raises:
+        Unavailable: vLLM cannot be had here.
+    """
+    command = vllm_cpu.slow_command(port, MODEL, max_num_seqs=MAX_NUM_SEQS, max_tokens=MAX_TOKENS)
+    environment = vllm_cpu.SLOW_ENVIRONMENT
+    return Engine("vllm-slow", command, port, logs, real=True, environment=environment)
+
+
 def real_pooling_engine(port: int, logs: Path) -> Engine:
     """The engine for embeddings and rerank as a vLLM, not yet started.
 
@@ -140,9 +152,15 @@ def simulated_engine(port: int, logs: Path) -> Engine:
     """The chat engine as the demo's simulation."""
     # Its KV blocks hold 16 tokens; as much room in all as the real one has.
     blocks = MAX_TOKENS * 3 // 2 // 16
-    options = ["--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(MAX_TOKENS)]
-    command = _simulated(port, "reasoning", MODEL, [*options, "--num-gpu-blocks", str(blocks)])
+    options = [*_LIMITS, "--num-gpu-blocks", str(blocks)]
+    command = _simulated(port, "reasoning", MODEL, options)
     return Engine("simulated", command, port, logs, real=False)
+
+
+def simulated_slow_engine(port: int, logs: Path) -> Engine:
+    """The chat engine whose prefills take long as the demo's simulation."""
+    command = _simulated(port, "reasoning", MODEL, _LIMITS, speed=1.0)
+    return Engine("simulated-slow", command, port, logs, real=False)
 
 
 def simulated_pooling_engine(port: int, logs: Path) -> Engine:
@@ -151,10 +169,12 @@ def simulated_pooling_engine(port: int, logs: Path) -> Engine:
     return Engine("simulated-pooling", command, port, logs, real=False)
 
 
-def _simulated(port: int, kind: str, model: str, options: list[str]) -> list[str]:
+def _simulated(
+    port: int, kind: str, model: str, options: list[str], *, speed: float = SIMULATED_SPEED
+) -> list[str]:
     where = ["--kind", kind, "--model", model, "--port", str(port)]
-    speed = ["--speed", str(SIMULATED_SPEED)]
-    return [sys.executable, "-m", "twisted_gateway.demo", *where, *speed, *options]
+    program = [sys.executable, "-m", "twisted_gateway.demo"]
+    return [*program, *where, "--speed", str(speed), *options]
 
 
 def _sum(page: str, name: str) -> int:

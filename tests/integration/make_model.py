@@ -1,4 +1,6 @@
-"""Make a small Llama chat model with random weights: `make_model.py DIRECTORY`, offline.
+"""Make a Llama chat model with random weights, offline.
+
+    make_model.py DIRECTORY [--hidden 64] [--layers 2] [--heads 2]
 
 Runs in the interpreter that vLLM is installed for, which has tokenizers, transformers and torch.
 What the model says is nonsense; how long it takes, and what the engine says about it, is not.
@@ -6,17 +8,13 @@ What the model says is nonsense; how long it takes, and what the engine says abo
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HIDDEN = 64
-LAYERS = 2
-# hidden / heads is 32, the smallest head that vLLM's attention on CPU takes.
-HEADS = 2
 VOCABULARY = 4096
 CONTEXT_TOKENS = 32_768
 SPECIAL = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
@@ -65,8 +63,15 @@ def tokenizer() -> Any:
     return fast
 
 
-def main(directory: str) -> None:
-    """Write tokenizer and weights into the directory."""
+def main(directory: str, *, hidden: int, layers: int, heads: int) -> None:
+    """Write tokenizer and weights into the directory.
+
+    Args:
+        directory: where to.
+        hidden: the model's width.
+        layers: its depth.
+        heads: of attention in each layer; vLLM's on CPU takes widths of 32 and more for each.
+    """
     torch = importlib.import_module("torch")
     transformers = importlib.import_module("transformers")
     words = tokenizer()
@@ -76,11 +81,11 @@ def main(directory: str) -> None:
     }
     shape = transformers.LlamaConfig(
         vocab_size=len(words),
-        hidden_size=HIDDEN,
-        intermediate_size=4 * HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=CONTEXT_TOKENS,
         dtype="bfloat16",
         **ids,
@@ -93,4 +98,9 @@ def main(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description="Make a Llama chat model with random weights.")
+    parser.add_argument("directory")
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--heads", type=int, default=2)
+    main(**vars(parser.parse_args()))

@@ -37,6 +37,9 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
 
+# Two of the longest prompts and some short ones fit into the cache of the slow model.
+SLOW_ENVIRONMENT = {**ENVIRONMENT, "VLLM_CPU_KVCACHE_SPACE": "3"}
+
 _REQUIREMENTS = """
 from importlib.metadata import requires
 print("\\n".join(line for line in requires("vllm-cpu") if "extra ==" not in line))
@@ -58,12 +61,18 @@ def chat_model() -> Path:
     Raises:
         Unavailable: it cannot be made; the message says why.
     """
-    script = Path(__file__).with_name("make_model.py")
+    return _random_model("model-tiny")
 
-    def make(directory: Path) -> None:
-        _run([str(interpreter()), "-I", str(script), str(directory)], 300.0, ENVIRONMENT)
 
-    return made("model-tiny", make)
+def slow_model() -> Path:
+    """The directory of a chat model with random weights that takes its time.
+
+    It has 210 million parameters, so that two cores take tens of seconds to read a long prompt.
+
+    Raises:
+        Unavailable: it cannot be made; the message says why.
+    """
+    return _random_model("model-mid", "--hidden", "1024", "--layers", "12", "--heads", "16")
 
 
 def embedding_model() -> Path:
@@ -95,6 +104,23 @@ def pooling_command(port: int, model: str) -> list[str]:
     """How the engine that embeds, scores and ranks is started."""
     options = ["--runner", "pooling", "--dtype", "float32", "--max-model-len", "256"]
     return _serve(port, embedding_model(), model, [*options, "--enforce-eager"])
+
+
+def slow_command(port: int, model: str, *, max_num_seqs: int, max_tokens: int) -> list[str]:
+    """How the engine whose prefills take long is started."""
+    # Many CPUs have no bfloat16 and are ten times as slow with it.
+    options = ["--dtype", "float32", "--enforce-eager"]
+    limits = ["--max-num-seqs", str(max_num_seqs), "--max-model-len", str(max_tokens)]
+    return _serve(port, slow_model(), model, [*options, *limits])
+
+
+def _random_model(name: str, *shape: str) -> Path:
+    script = Path(__file__).with_name("make_model.py")
+
+    def make(directory: Path) -> None:
+        _run([str(interpreter()), "-I", str(script), str(directory), *shape], 300.0, ENVIRONMENT)
+
+    return made(name, make)
 
 
 def _serve(port: int, directory: Path, model: str, options: Sequence[str]) -> list[str]:
@@ -171,4 +197,5 @@ def _run(command: Sequence[str], seconds: float, environment: dict[str, str] | N
 
 if __name__ == "__main__":
     print(chat_model())
+    print(slow_model())
     print(embedding_model())

@@ -13,8 +13,10 @@ from tests.integration.engines import (
     Engine,
     real_engine,
     real_pooling_engine,
+    real_slow_engine,
     simulated_engine,
     simulated_pooling_engine,
+    simulated_slow_engine,
 )
 from tests.integration.gateway import Gateway, configuration
 from tests.integration.nginx import Nginx
@@ -79,6 +81,22 @@ class World:
                 self._engine.wait_idle()
             self._pooling = self._first_pooling()
         return self._pooling
+
+    def slow(self) -> Engine:
+        """Another chat engine, whose prefills take long; its caller ends it.
+
+        Raises:
+            NotReady: it does not start.
+        """
+        port = free_port()
+        if os.environ.get(ASKED) == "simulated":
+            return _started(simulated_slow_engine(port, self.logs))
+        try:
+            engine = real_slow_engine(port, self.logs)
+        except Unavailable as fault:
+            self.say(f"NO REAL vLLM, the slow chat engine is a SIMULATED one: {fault}")
+            engine = simulated_slow_engine(port, self.logs)
+        return _started(engine)
 
     def configuration(self, **changes: Any) -> dict[str, Any]:
         """What a gateway before these engines is configured with; they need not run yet."""
