@@ -9,7 +9,8 @@
                  room yet and no peer has a better head
 
     A round of asking ends, with so many replicas as answer or lately did:
-        0 < room <= 2 N    ceil(room / N), less the peers with better heads: to be taken at once
+        0 < room <= 2 N    ceil(room / N), less the places that better heads want: to be taken at
+                           once; the best head gets as many as it has sequences
         room > 2 N         room // (4 N), at least 1: until the next round, at most for 0.3 s
         else               nothing, as when the round took too long to be believed
 
@@ -17,7 +18,9 @@
     gives, but for places filled again: peers may act by pictures that are older than that.
 
 So N replicas that take at the same moment, each by the same picture, put at most N - 1 sequences
-over S into an engine; whoever sees too much in it takes nothing, and it is over when these end.
+over S into an engine, where each ticket runs one; two heads of several that each hold themselves
+for the best may put in more. Whoever sees too much in it takes nothing but its one place, and it is
+over when these end.
 Without any answers each keeps to S of its own: N * S at the very most.
 """
 
