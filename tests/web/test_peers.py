@@ -62,13 +62,25 @@ class FakeGate:
 class Port:
     """A port that the gateway listens on."""
 
-    def __init__(self, number: int, factory: Any) -> None:
+    def __init__(self, number: int, factory: Any, interface: str) -> None:
         self.number = number
+        self.interface = interface
         self.factory = factory
         self.open = True
 
     def stopListening(self) -> None:
         self.open = False
+
+
+class Endpoint:
+    """An endpoint that takes its time, as those do that are no sockets."""
+
+    def __init__(self) -> None:
+        self.openings: list[Deferred[Any]] = []
+
+    def listen(self, factory: Any) -> Deferred[Any]:
+        self.openings.append(Deferred())
+        return self.openings[-1]
 
 
 class Resolver:
@@ -102,12 +114,14 @@ class Reactor(MemoryReactorClock):
         super().__init__()
         self.ports: list[Port] = []
         self.taken: set[int] = set()
+        self.missing: set[str] = set()
         self.nameResolver = self.resolver = Resolver()  # type: ignore[assignment]
 
     def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:
-        if port in self.taken:
+        bound = {one.number for one in self.ports if one.open}
+        if port in self.taken | bound or interface in self.missing:
             raise CannotListenError(interface, port, OSError(98, "Address already in use"))
-        self.ports.append(Port(port, factory))
+        self.ports.append(Port(port, factory, interface))
         return self.ports[-1]
 
 
@@ -389,18 +403,20 @@ class Listening(ExchangeTestCase):
         self.assertIn("8081", str(fault))
 
     def test_an_endpoint_that_fails_later(self) -> None:
-        """Those of TCP fail at once; of others the log says that nobody is answered."""
-        opening: Deferred[Any] = Deferred()
-
-        class Endpoint:
-            def listen(self, factory: Any) -> Deferred[Any]:
-                return opening
-
-        self.patch(peer_site, "serverFromString", lambda reactor, place: Endpoint())
+        """Those of TCP fail at once; of others the log says so, and the next reload tries again."""
+        endpoint = Endpoint()
+        self.patch(peer_site, "serverFromString", lambda reactor, place: endpoint)
         self.start()
         with capturedLogs() as events:
-            opening.errback(OSError("no such thing"))
+            endpoint.openings[0].errback(OSError("no such thing"))
         self.assertEqual([event["log_level"] for event in events], [LogLevel.error])
+        self.peers.adopt(config())
+        port = Port(8081, None, "")
+        endpoint.openings[1].callback(port)
+        self.peers.adopt(config())
+        self.assertEqual(len(endpoint.openings), 2)
+        self.assertTrue(port.open)
+        self.reactor.ports.append(port)
 
     def test_moved(self) -> None:
         """A reload opens the new place before it closes the old one, with its connections."""
@@ -425,6 +441,47 @@ class Listening(ExchangeTestCase):
         self.reactor.taken.clear()
         self.peers.adopt(config(listen="tcp:9000"))
         self.assertEqual(self.ports(), [9000])
+
+    def interfaces(self) -> list[str]:
+        """Of the open ports."""
+        return [port.interface for port in self.reactor.ports if port.open]
+
+    def test_another_interface(self) -> None:
+        """The old place is in the way of the new one, so it is closed first."""
+        self.start()
+        self.peers.adopt(config(listen="tcp:8081:interface=127.0.0.1"))
+        self.assertEqual(self.interfaces(), ["127.0.0.1"])
+        self.assertEqual(self.status(TOKEN), 200)
+
+    def test_an_interface_that_is_not_there(self) -> None:
+        """The old place is opened again, and the log says so."""
+        self.start()
+        self.reactor.missing.add("10.9.9.9")
+        with capturedLogs() as events:
+            self.peers.adopt(config(listen="tcp:8081:interface=10.9.9.9"))
+        self.assertIn(LogLevel.error, [event["log_level"] for event in events])
+        self.assertEqual(self.interfaces(), [""])
+        self.assertEqual(self.status(TOKEN), 200)
+        self.reactor.missing.clear()
+        self.peers.adopt(config(listen="tcp:8081:interface=10.9.9.9"))
+        self.assertEqual(self.interfaces(), ["10.9.9.9"])
+
+    def test_stopped_while_it_moves(self) -> None:
+        """What is closed meanwhile is not opened again, and a later place is the one."""
+        for last in ("", "tcp:9000"):
+            self.start()
+            freed: Deferred[None] = Deferred()
+            port = self.reactor.ports[-1]
+            self.patch(port, "stopListening", lambda freed=freed: freed)
+            self.peers.adopt(config(listen="tcp:8081:interface=127.0.0.1"))
+            port.open = False
+            if last:
+                self.peers.adopt(config(listen=last))
+            else:
+                self.gates.clear()
+                self.peers.adopt(config(Replicas()))
+            freed.callback(None)
+            self.assertEqual(self.ports(), [9000] if last else [])
 
     def test_closed(self) -> None:
         """When no model's replicas give addresses any more nothing is open or asked."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -52,18 +53,30 @@ class PeerListener:
         self._reactor = reactor
         self._view = view
         self._open: _Opened | None = None
+        self._wanted = ""
 
     def listen(self, place: str) -> None:
         """Listen at this endpoint, and then no longer where it listened before.
 
+        The new place is opened before the old one is closed; where the old one itself may be in
+        the way, on the same port, it is closed first, and opened again should the new one fail.
+
         Raises:
             CannotListenError: or what else the endpoint says; all is as it was before.
         """
-        if self._open is not None and self._open.place == place:
+        self._wanted = place
+        before = self._open
+        if before is not None and before.place == place and not before.failed:
             return
-        resource = PeerResource(lambda: self.token, self._view)
-        opened = _Opened(self._reactor, place, resource)
-        in_background(self.close(), self._log, "closing the replicas' listener")
+        if before is not None and not before.failed and _port(before.place) == _port(place):
+            in_background(
+                Deferred.fromCoroutine(self._replace(before.place, place)),
+                self._log,
+                "moving the replicas' listener",
+            )
+            return
+        opened = self._opened(place)
+        in_background(self._close(), self._log, "closing the replicas' listener")
         self._open = opened
         self._log.info("replicas are answered at {place}", place=place)
 
@@ -73,12 +86,43 @@ class PeerListener:
         Returns:
             Fires when the port is free.
         """
+        self._wanted = ""
+        return self._close()
+
+    def _close(self) -> Deferred[None]:
         opened, self._open = self._open, None
         return succeed(None) if opened is None else opened.close()
 
+    def _opened(self, place: str) -> _Opened:
+        return _Opened(self._reactor, place, PeerResource(lambda: self.token, self._view))
+
+    async def _replace(self, before: str, place: str) -> None:
+        await self._close()
+        for one in (place, before):
+            # Meanwhile another reload may have come, or the end.
+            if self._wanted != place or self._open is not None:
+                return
+            try:
+                self._open = self._opened(one)
+            except (CannotListenError, OSError) as fault:
+                self._log.error("cannot listen at {place}: {why}", place=one, why=str(fault))
+            else:
+                self._log.info("replicas are answered at {place}", place=one)
+                return
+
+
+def _port(place: str) -> str:
+    """What an endpoint's description names first: of TCP and TLS the port."""
+    return place.partition(":")[2].partition(":")[0]
+
 
 class _Opened:
-    """A port that is, or is being, listened on."""
+    """A port that is, or is being, listened on.
+
+    Attributes:
+        place: the endpoint's description.
+        failed: whether it has turned out that nobody can listen there.
+    """
 
     _log = Logger()
 
@@ -89,6 +133,7 @@ class _Opened:
             Exception: what the endpoint says at once, as those of TCP do.
         """
         self.place = place
+        self.failed = False
         self._crowded = False
         self._reactor = reactor
         self._site = GatewaySite(
@@ -116,6 +161,7 @@ class _Opened:
 
     def _is_open(self, port: IListeningPort | None, failures: list[Failure]) -> Any:
         if failures:
+            self.failed = True
             self._log.error(
                 "cannot listen at {place}: {why}",
                 place=self.place,
