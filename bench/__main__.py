@@ -1,6 +1,6 @@
 """`python -m bench NAME`: run one of the programs in this directory; without a name, list them.
 
-A program is a module, or a package with a `__main__`.
+A program is a module, or a package with a `__main__`; what others share is none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PROGRAMS = [*HERE.glob("*.py"), *(path.parent for path in HERE.glob("*/__main__.py"))]
-NAMES = sorted(path.stem for path in PROGRAMS if not path.stem.startswith("_"))
+SHARED = {"__init__", "__main__", "pages", "svg"}
+NAMES = sorted({path.stem for path in PROGRAMS} - SHARED)
 
 
 def main() -> int:

@@ -1,11 +1,12 @@
 """Take the picture of the status page that README.md shows, from the demo under load.
 
-    python -m bench.picture                          # docs/status.png
-    python -m bench.picture --dark --width 390 /tmp/phone.png
+    python -m bench.picture                          # docs/status.png, in six minutes or so
+    python -m bench.picture --minutes 0.5 --dark --width 390 --height 2400 /tmp/phone.png
 
-It starts `twistd llm-gateway --demo --demo-speed 20` on a free port, sends more requests than the
-simulated engine has places for, lets Chromium (Debian: `apt install chromium`) take the picture
-while some of them are parked, and stops what it started.
+It starts `twistd llm-gateway --demo --demo-speed 20` on a free port, lets load come and go for a
+while, so that there is something to draw, then sends more requests than the simulated engine has
+places for, lets Chromium (Debian: `apt install chromium`) take the picture while some of them are
+parked, and stops what it started.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import math
+import random
 import shutil
 import signal
 import socket
@@ -47,18 +50,30 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def ask(port: int, tokens: int, priority: str) -> None:
+def ask(
+    port: int,
+    tokens: int,
+    priority: str,
+    *,
+    answer_tokens: int = 12000,
+    wait_seconds: int = 540,
+    address: str = "127.0.0.1",
+) -> None:
     """Send one streamed chat request and read its answer to the end."""
     words = "word " * (tokens * 4 // 5)
     body = {
         "model": "reasoning",
         "stream": True,
-        "max_tokens": 12000,
+        "max_tokens": answer_tokens,
         "ignore_eos": True,
         "messages": [{"role": "user", "content": words}],
     }
     headers = {"Content-Type": "application/json", "X-Priority": priority}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    headers["Prefer"] = f"wait={wait_seconds}"
+    # Each address of loopback that a request comes from is a tenant.
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", port, timeout=120, source_address=(address, 0)
+    )
     try:
         connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         connection.getresponse().read()
@@ -90,10 +105,42 @@ def wait_for(what: str, seconds: float, holds: Any) -> None:
         time.sleep(0.1)
 
 
+def send(port: int, tokens: int, priority: str, number: int, **options: int) -> threading.Thread:
+    """Ask in a thread of its own, for one of a few tenants."""
+    options = {"answer_tokens": 12000} | options
+    thread = threading.Thread(
+        target=ask,
+        args=(port, tokens, priority),
+        kwargs={**options, "address": f"127.0.0.{2 + number % 4}"},
+        daemon=True,
+    )
+    thread.start()
+    return thread
+
+
+def waves(port: int, seconds: float) -> None:
+    """Let load come and go: sometimes less than the engine has places for, sometimes more."""
+    chance = random.Random(1)
+    started = time.monotonic()
+    under_way: list[threading.Thread] = []
+    number = 0
+    while (spent := time.monotonic() - started) < seconds:
+        under_way = [one for one in under_way if one.is_alive()]
+        wanted = 5 + 4 * math.sin(spent / 25) + 3 * math.sin(spent / 7)
+        if len(under_way) < wanted:
+            number += 1
+            tokens = round(chance.lognormvariate(7, 1))
+            # Now and then one that would rather be refused than wait.
+            options = {"answer_tokens": chance.randrange(500, 4000)}
+            options |= {"wait_seconds": 1} if number % 11 == 0 else {}
+            under_way.append(send(port, min(tokens, 20_000), "interactive", number, **options))
+        time.sleep(0.3)
+
+
 def fill(port: int) -> None:
     """Send the requests, one after another, without waiting for answers, until they show."""
-    for tokens, priority in REQUESTS:
-        threading.Thread(target=ask, args=(port, tokens, priority), daemon=True).start()
+    for number, (tokens, priority) in enumerate(REQUESTS):
+        send(port, tokens, priority, number)
         time.sleep(0.4)
 
     def busy() -> bool:
@@ -112,7 +159,8 @@ def take(url: str, to: Path, *, width: int, height: int, dark: bool) -> None:
         command = [
             *(browser, *HEADLESS, f"--user-data-dir={profile}", f"--window-size={width},{height}"),
             *(["--blink-settings=preferredColorScheme=0"] if dark else []),
-            *(f"--screenshot={to}", url),
+            # By then the page is live.
+            *("--timeout=3000", f"--screenshot={to}", url),
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
@@ -121,8 +169,9 @@ def main() -> int:
     """Start the demo, fill it, take the picture; returns the exit status."""
     parser = argparse.ArgumentParser(description="Take the picture of the status page.")
     parser.add_argument("to", nargs="?", type=Path, default=ROOT / "docs" / "status.png")
-    parser.add_argument("--width", type=int, default=900)
-    parser.add_argument("--height", type=int, default=725)
+    parser.add_argument("--width", type=int, default=1100)
+    parser.add_argument("--height", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=6.0, help="of load before")
     parser.add_argument("--dark", action="store_true")
     options = parser.parse_args()
     port = free_port()
@@ -136,6 +185,7 @@ def main() -> int:
             wait_for("the demo answers", 20, lambda: demo.poll() is not None or status(port))
             if demo.poll() is not None:
                 raise SystemExit("the demo ended by itself")
+            waves(port, 60 * options.minutes)
             fill(port)
             url = f"http://127.0.0.1:{port}/status"
             take(url, options.to, width=options.width, height=options.height, dark=options.dark)

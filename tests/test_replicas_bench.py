@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from bench import w1
+from bench.pages import spliced
 from bench.replicas import gateway
 from bench.replicas.__main__ import main, parser, runs
 from bench.replicas.lanes import Lane, Panel, picture
 from bench.replicas.measure import Measured, Run, figures, idle
-from bench.replicas.report import BEGINS, ENDS, Report, lane, spliced
+from bench.replicas.report import BEGINS, ENDS, Report, lane
 from bench.replicas.setups import MODEL, SETUPS, Place
 from tests.load.harness import request, result, tried
 from tests.support import TestCase
@@ -24,6 +27,7 @@ from twisted_gateway.core import order
 from twisted_gateway.core.policy import Ordering, Policy
 from twisted_gateway.load.results import Ending, Request
 
+HERE = Path(w1.__file__).parent
 PLACE = Place("http://127.0.0.1:9000", (9001, 9002, 9003), 20.0)
 STATE = {
     "in_engine_now": 0,
@@ -127,10 +131,15 @@ class Figures(TestCase):
 
     def test_unknown(self) -> None:
         """A workload or a setup that there is not ends it before anything is started."""
-        for line in (["W2"], ["--setups", "none,nope"]):
+        for line, told in (
+            (["W2"], "there is no W2"),
+            (["--setups", "none,nope"], "there is no nope"),
+            (["--speed", "0"], "--speed: expected a number"),
+            (["--w1-seeds", "0"], "--w1-seeds: expected a whole number"),
+        ):
             with contextlib.redirect_stderr(io.StringIO()) as said:
                 self.assertEqual(self.assertRaises(SystemExit, main, line).code, 2)
-            self.assertIn(line[-1].split(",")[-1], said.getvalue())
+            self.assertIn(told, said.getvalue())
 
 
 class Reports(TestCase):
@@ -199,8 +208,14 @@ class Reports(TestCase):
         self.assertEqual(len(wrote), 3)
 
     def test_no_marks(self) -> None:
-        """A page without marks is not overwritten."""
-        self.assertRaises(ValueError, spliced, "nothing", "figures")
+        """A page without marks is not overwritten; of one with them all else stays as it is."""
+        for page in ("nothing", f"{ENDS} then {BEGINS}", BEGINS):
+            with self.assertRaisesRegex(ValueError, BEGINS):
+                spliced(page, BEGINS, ENDS, "figures")
+        page = f"a\n{BEGINS}\n\nold\n\n{ENDS}\nb {ENDS}"
+        self.assertEqual(
+            spliced(page, BEGINS, ENDS, "new"), f"a\n{BEGINS}\n\nnew\n\n{ENDS}\nb {ENDS}"
+        )
 
 
 class Pictures(TestCase):
@@ -218,6 +233,30 @@ class Pictures(TestCase):
         counts = [kinds.count(kind) for kind in ("answers", "spoilt", "lost", "cross")]
         # One of each of the first three stands in the legend.
         self.assertEqual(counts, [2, 2, 3, 2])
+
+    def test_programs(self) -> None:
+        """What can be run is named, and nothing else: what programs share is none."""
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.patch(sys, "argv", ["bench"])
+            self.assertEqual(
+                self.assertRaises(SystemExit, runpy.run_module, "bench", run_name="__main__").code,
+                0,
+            )
+        named = said.getvalue().partition("{")[2].partition("}")[0].split(",")
+        modules = [*HERE.glob("*.py"), *HERE.glob("*/__main__.py")]
+        runnable = [one for one in modules if '__name__ == "__main__"' in one.read_text("utf-8")]
+        names = {one.parent.name if one.stem == "__main__" else one.stem for one in runnable}
+        self.assertEqual(named, sorted(names))
+        self.assertTrue({"replicas", "simulate", "w1"} <= names)
+
+    def test_hostile_words(self) -> None:
+        """No word is markup, wherever it stands in a picture."""
+        words = "<script>&"
+        lanes = [Lane(label=words, at=0, first=1, end=2, answered=True)]
+        drawn = picture(words, [Panel(words, lanes)])
+        texts = [one.text for one in ElementTree.fromstring(drawn).iter()]
+        # As the document's title, its heading, the panel's and the lane's.
+        self.assertEqual(texts.count(words), 4)
 
     def test_request(self) -> None:
         """A request's lane begins at its first asking; what it got at its last try counts."""

@@ -366,7 +366,10 @@ class Results(TestCase):
     def test_a_name_that_there_is_not(self) -> None:
         """An unknown workload or policy ends with the exit status of a wrong line."""
         said = io.StringIO()
-        for line in (["W9"], ["W1", "--policies", "magic"]):
+        for line in (
+            *(["W9"], ["W1", "--policies", "magic"], ["--seeds", "0"], ["--jobs", "0"]),
+            *(["--replicas", "0"], ["--loss", "2"], ["--delay", "-1"], ["--holdout", "few"]),
+        ):
             with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:
                 main(line)
             self.assertEqual(ended.exception.code, 2)

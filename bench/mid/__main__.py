@@ -26,11 +26,13 @@ from bench.mid.scene import (
     play,
     text,
 )
+from bench.pages import spliced
 from tests.integration.cache import Unavailable
 from tests.integration.engines import MAX_NUM_SEQS, MODEL, Engine, real_slow_engine
 from tests.integration.gateway import Gateway
 from tests.integration.processes import NotReady, free_port, wait_until
 from tests.integration.vllm_cpu import VERSION
+from twisted_gateway.load.values import whole
 
 ENGINE = (
     f"vLLM {VERSION} on the CPU, `--max-num-seqs {MAX_NUM_SEQS}`, with a Llama of 210 million"
@@ -41,7 +43,7 @@ ALONE_ANSWER_TOKENS = 48
 LONG_PREFILL_SECONDS = 15.0
 START_SECONDS = 900.0
 SETTLE_SECONDS = 120.0
-BEGIN, END = "<!-- figures: python -m bench mid -->\n", "<!-- end of figures -->"
+BEGIN, END = "<!-- figures: python -m bench mid -->", "<!-- end of figures -->"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -155,11 +157,10 @@ def _keep(measurement: Measurement, file: Path | None) -> None:
 def _write(measurement: Measurement, out: Path) -> None:
     """Put figures and picture into the directory, and leave what else the page says."""
     document = out / "real-engine.md"
-    before, begin, rest = document.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{document}: expected the lines {BEGIN.strip()} and {END}")
-    told = f"{before}{begin}\n{report.page(measurement)}\n\n{end}{after}"
+    try:
+        told = spliced(document.read_text(encoding="utf-8"), BEGIN, END, report.page(measurement))
+    except ValueError as fault:
+        raise SystemExit(f"{document}: {fault}") from None
     document.write_text(told, encoding="utf-8")
     (out / "real-engine.svg").write_text(picture(measurement), encoding="utf-8")
 
@@ -174,7 +175,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         description="Short prompts beside long ones on a real vLLM, with the gateway and without.",
     )
     add = parser.add_argument
-    add("--repetitions", type=int, default=3, help="of each scene in each way (default 3)")
+    add(
+        "--repetitions",
+        type=whole(1, 1000),
+        default=3,
+        help="of each scene each way (default 3)",
+    )
     add("--scenes", nargs="+", choices=SCENES, default=list(SCENES), help="default: both")
     add("--json", type=Path, metavar="FILE", help="write all that was measured")
     add("--out", type=Path, metavar="DIRECTORY", help="real-engine.md and .svg there, as in docs/")

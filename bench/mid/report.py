@@ -103,31 +103,29 @@ def figures(measurement: Measurement, scene: str, row: Row) -> dict[str, Any]:
     """A row's figures of both ways, and their ratios.
 
     Returns:
-        For each way the figure over all repetitions together; `ratio`, that of the gateway to
-        that of the engine; `ratios`, the same of each repetition by itself, in order.
+        For each way the median over the repetitions; `ratios`, that of the gateway to that of the
+        engine in each repetition, in order; `ratio`, the median of these. Runs of two
+        repetitions are not compared with each other: other work may slow one of them.
     """
     kind, value, pick = row
 
-    def each(way: str) -> list[list[float]]:
+    def each(way: str) -> list[float]:
         return [
-            [value(one) for one in of_kind(kind, run.answers)] for run in measurement.of(scene, way)
+            pick([value(one) for one in of_kind(kind, run.answers)])
+            for run in measurement.of(scene, way)
         ]
 
     runs = {way: each(way) for way in WAYS}
-    whole = {way: pick([one for run in runs[way] for one in run]) for way in WAYS}
-    pairs = zip(runs[GATEWAY], runs[DIRECT], strict=False)
-    return {
-        **whole,
-        "ratio": whole[GATEWAY] / whole[DIRECT],
-        "ratios": [pick(gateway) / pick(direct) for gateway, direct in pairs],
-    }
+    ratios = [one / other for one, other in zip(runs[GATEWAY], runs[DIRECT], strict=False)]
+    medians = {way: statistics.median(runs[way]) for way in WAYS}
+    return {**medians, "ratio": statistics.median(ratios), "ratios": ratios}
 
 
 def table(measurement: Measurement, scene: str) -> str:
     """A scene's figures, as Markdown."""
     words = SCENES[scene].words
     lines = [
-        f"| {words}; seconds | {' | '.join(WAYS.values())} | ratio | of each repetition |",
+        f"| {words}; seconds | {' | '.join(WAYS.values())} | median ratio | of the repetitions |",
         "|---|---|---|---|---|",
     ]
     for name, row in ROWS.items():

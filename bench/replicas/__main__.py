@@ -21,6 +21,8 @@ from bench.replicas.setups import SETUPS
 from bench.replicas.stack import Broken
 from bench.simulate.spread import number
 from twisted_gateway import __version__
+from twisted_gateway.load import values
+from twisted_gateway.load.commandline import MAX_SPEED, MIN_SPEED
 
 FIRST_SEED = 1000
 """The simulator's seed 0 draws the same clients."""
@@ -43,15 +45,21 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m bench replicas",
         description="Measure real gateways before a simulated engine that is sped up.",
     )
-    options.add_argument("workloads", nargs="*", metavar="W", help="of W1, W5; default: both")
-    options.add_argument("--setups", help=f"of {','.join(SETUPS)}; default: by workload")
-    options.add_argument("--speed", type=float, default=SPEED, help="default: %(default)g")
-    options.add_argument("--w1-seeds", type=int, default=3, help="default: %(default)s")
-    options.add_argument("--w5-seeds", type=int, default=1, help="default: %(default)s")
-    options.add_argument("--quick", action="store_true", help="three setups, a short W5, one seed")
-    options.add_argument("--again", type=int, default=1, help="for runs that were too slow")
-    options.add_argument("--out", type=Path, help="write page, picture and JSON here, as in docs/")
-    options.add_argument("--keep", type=Path, help="keep logs and the load tool's results here")
+    add = options.add_argument
+    add("workloads", nargs="*", metavar="W", help="of W1, W5; default: both")
+    add("--setups", help=f"of {','.join(SETUPS)}; default: by workload")
+    add(
+        "--speed",
+        type=values.number(MIN_SPEED, MAX_SPEED),
+        default=SPEED,
+        help="default: %(default)g",
+    )
+    add("--w1-seeds", type=values.whole(1, 100), default=3, help="default: %(default)s")
+    add("--w5-seeds", type=values.whole(1, 100), default=1, help="default: %(default)s")
+    add("--quick", action="store_true", help="three setups, a short W5, one seed")
+    add("--again", type=values.whole(0, 10), default=1, help="for runs that were too slow")
+    add("--out", type=Path, help="write page, picture and JSON here, as in docs/")
+    add("--keep", type=Path, help="keep logs and the load tool's results here")
     return options
 
 

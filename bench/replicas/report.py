@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.pages import spliced
 from bench.replicas.lanes import Lane, Panel, picture
 from bench.replicas.measure import MOST_BEHIND_SECONDS, Measured, Run
 from bench.replicas.setups import SETUPS
@@ -204,7 +205,7 @@ class Report:
         page = directory / "replicas-bench.md"
         text = page.read_text(encoding="utf-8") if page.exists() else f"{BEGINS}\n{ENDS}\n"
         files = {
-            page: spliced(text, self.sections()),
+            page: spliced(text, BEGINS, ENDS, self.sections()),
             directory / "replicas-bench.json": json.dumps(self.tree(conditions), indent=1) + "\n",
         }
         drawn = self.drawn()
@@ -225,19 +226,6 @@ def lane(request: Request) -> Lane:
         end=request.end,
         answered=request.ending is Ending.COMPLETED,
     )
-
-
-def spliced(page: str, figures: str) -> str:
-    """A page with other figures between its marks.
-
-    Raises:
-        ValueError: it has no marks.
-    """
-    before, begins, rest = page.partition(BEGINS)
-    _, ends, after = rest.partition(ENDS)
-    if not (begins and ends):
-        raise ValueError(f"the page has no {BEGINS} before an {ENDS}")
-    return f"{before}{begins}\n\n{figures}\n\n{ends}{after}"
 
 
 def _finite(value: Any) -> Any:

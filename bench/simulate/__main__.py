@@ -14,6 +14,7 @@ from bench.simulate.exchange import Network
 from bench.simulate.policies import POLICIES
 from bench.simulate.report import Report
 from bench.simulate.runs import Run, play_all
+from twisted_gateway.load.values import number, whole
 from twisted_gateway.load.workloads import NAMES
 
 HELD_OUT_FROM = 500
@@ -24,15 +25,16 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="python -m bench simulate", description="Play workloads before a model of an engine."
     )
-    options.add_argument("workloads", nargs="*", metavar="W", help=f"of {', '.join(NAMES)}; all")
-    options.add_argument("--policies", default=",".join(POLICIES), help="default: %(default)s")
-    options.add_argument("--seeds", type=int, default=7, help="default: %(default)s")
-    options.add_argument("--holdout", type=int, default=7, help="held-out seeds, from 500 on")
-    options.add_argument("--replicas", type=int, default=3, help="default: %(default)s")
-    options.add_argument("--delay", type=float, default=0.005, help="of replicas' answers, s")
-    options.add_argument("--loss", type=float, default=0.0, help="of replicas' questions, 0 to 1")
-    options.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    options.add_argument("--out", type=Path, help="write a page and pictures here, as in docs/")
+    add = options.add_argument
+    add("workloads", nargs="*", metavar="W", help=f"of {', '.join(NAMES)}; all")
+    add("--policies", default=",".join(POLICIES), help="default: %(default)s")
+    add("--seeds", type=whole(1, HELD_OUT_FROM), default=7, help="default: %(default)s")
+    add("--holdout", type=whole(0, 1000), default=7, help="held-out seeds, from 500 on")
+    add("--replicas", type=whole(1, 100), default=3, help="default: %(default)s")
+    add("--delay", type=number(0, 10), default=0.005, help="of replicas' answers, s")
+    add("--loss", type=number(0, 1), default=0.0, help="of replicas' questions, 0 to 1")
+    add("--jobs", type=whole(1, 1000), default=os.cpu_count() or 1, help="processes")
+    add("--out", type=Path, help="write a page and pictures here, as in docs/")
     return options
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bench.simulate.clients import Client, Metrics, World
-from bench.simulate.engine import Gauges, Job
+from bench.simulate.engine import Gauges
+from bench.simulate.jobs import Job
 from bench.simulate.replicas import ParkingReplica
 
 POLL_SECONDS = 2.0

@@ -5,34 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
+from bench import svg
 from bench.simulate.spread import Spread, number
+from bench.svg import MARGIN
 
 LABEL_WIDTH = 230
 PANEL_WIDTH = 215
 ROW_HEIGHT = 26
 TOP = 78
 BOTTOM = 40
-MARGIN = 20
 GAP = 40
-STYLE = """
-text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328 }
-.title { font-size: 15px; font-weight: 600 }
-.head { font-weight: 600 }
-.small { font-size: 11px; fill: #59636e }
-.card { fill: #ffffff; stroke: #d1d9e0 }
-.grid { stroke: #d1d9e0 }
+STYLE = svg.style(
+    """\
 .other { fill: #818b98; stroke: #818b98 }
 .ours { fill: #0969da; stroke: #0969da }
 circle.out { fill: none; stroke-width: 1.5 }
-.range { stroke-width: 3; stroke-linecap: round; stroke-opacity: .45 }
-@media (prefers-color-scheme: dark) {
-  text { fill: #f0f6fc } .small { fill: #9198a1 } .card { fill: #0d1117; stroke: #3d444d }
-  .grid { stroke: #3d444d } .other { fill: #9198a1; stroke: #9198a1 }
-  .ours { fill: #4493f8; stroke: #4493f8 }
-}
-"""
+.range { stroke-width: 3; stroke-linecap: round; stroke-opacity: .45 }""",
+    """\
+.other { fill: #9198a1; stroke: #9198a1 }
+  .ours { fill: #4493f8; stroke: #4493f8 }""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +59,15 @@ def chart(title: str, panels: Sequence[Panel]) -> str:
     width = 2 * MARGIN + LABEL_WIDTH + len(panels) * PANEL_WIDTH + (len(panels) - 1) * GAP
     height = TOP + rows * ROW_HEIGHT + BOTTOM
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
-        f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="6"/>',
-        f'<text class="title" x="{MARGIN}" y="30">{escape(title)}</text>',
+        svg.text(bar.label, MARGIN, _y(row) + 4, kind="head" if bar.ours else "")
+        for row, bar in enumerate(panels[0].bars)
     ]
-    for row, bar in enumerate(panels[0].bars):
-        weight = ' class="head"' if bar.ours else ""
-        parts.append(f'<text{weight} x="{MARGIN}" y="{_y(row) + 4}">{escape(bar.label)}</text>')
     for place, panel in enumerate(panels):
         left = MARGIN + LABEL_WIDTH + place * (PANEL_WIDTH + GAP)
         parts += _panel(panel, left, TOP + rows * ROW_HEIGHT)
-    legend = "dot: median; line: quartiles; ring: median of held-out seeds"
-    parts.append(f'<text class="small" x="{MARGIN}" y="{height - 12}">{legend}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    words = "dot: median; line: quartiles; ring: median of held-out seeds"
+    parts.append(svg.text(words, MARGIN, height - 12, kind="small"))
+    return svg.document(title, STYLE, width, height, parts)
 
 
 def _panel(panel: Panel, left: float, bottom: float) -> list[str]:
@@ -89,14 +77,9 @@ def _panel(panel: Panel, left: float, bottom: float) -> list[str]:
     def x(value: float) -> float:
         return round(left + PANEL_WIDTH * min(1.0, value / top), 1)
 
-    parts = [f'<text class="head" x="{left}" y="{TOP - 22}">{escape(panel.title)}</text>']
-    for part in (0.0, 0.5, 1.0):
-        at = x(part * top)
-        parts.append(f'<path class="grid" d="M{at} {TOP - 8}V{bottom}"/>')
-        parts.append(
-            f'<text class="small" text-anchor="middle" x="{at}" y="{bottom + 14}">'
-            f"{number(part * top)}</text>"
-        )
+    marks = [(part * top, number(part * top)) for part in (0.0, 0.5, 1.0)]
+    parts = [svg.text(panel.title, left, TOP - 22, kind="head")]
+    parts += svg.scale(marks, x, top=TOP - 8, bottom=bottom, labels=bottom + 14)
     for row, bar in enumerate(panel.bars):
         parts += _bar(bar, row, x)
     return parts

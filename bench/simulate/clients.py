@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from bench.simulate.engine import Engine, Job, Model, Truth
+from bench.simulate.engine import Engine, Model
+from bench.simulate.jobs import Job
 from bench.simulate.timeline import Event, Timeline, cancel
+from bench.simulate.truth import Truth
 from twisted_gateway.load.arrivals import Arrival
 
 SILENCE_SECONDS = 60.0

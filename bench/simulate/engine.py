@@ -1,4 +1,4 @@
-"""A model of an inference engine of vLLM's kind, and the truth about what is in it.
+"""A model of an inference engine of vLLM's kind.
 
 It works in steps. A step takes every running sequence one token further, or a chunk of its prompt;
 chunks share `batch_tokens`, first come first served, so one long prompt takes the whole of it.
@@ -17,10 +17,11 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from bench.simulate.jobs import Job
 from bench.simulate.timeline import Event, Timeline, cancel
-from twisted_gateway.load.arrivals import Arrival
+from bench.simulate.truth import Truth
 
 REFUSES_AFTER_SECONDS = 0.005
 """A connection to an engine that is down is refused so soon."""
@@ -57,56 +58,6 @@ class Gauges(NamedTuple):
     kv_usage: float = 0.0
 
 
-class Owner(Protocol):
-    """Who has sent a job; it may submit and abort jobs while it is told."""
-
-    def job_first(self, job: Job) -> None:
-        """The first token has come."""
-
-    def job_done(self, job: Job) -> None:
-        """The answer is complete."""
-
-    def job_refused(self, job: Job) -> None:
-        """The engine takes no connections."""
-
-    def job_broken(self, job: Job) -> None:
-        """The engine has died, and the answer breaks off."""
-
-
-class Job:
-    """One try of a request inside the engine.
-
-    Attributes:
-        arrival: what is asked for.
-        owner: who is told.
-        sent_at: when it was sent.
-        first_at: when its first token came.
-        decoded: tokens generated.
-        computed: tokens whose KV exists.
-        need: tokens to compute before it decodes: the prompt, and what it had decoded before it
-            had to start over.
-        private: tokens of KV that are its own.
-        shares: whether it uses its group's prefix.
-        prefilling: whether it has not begun to decode.
-        over: whether it counts no more: done, aborted or broken.
-    """
-
-    __slots__ = (
-        *("arrival", "computed", "decoded", "first_at", "need", "over"),
-        *("owner", "prefilling", "private", "sent_at", "shares"),
-    )
-
-    def __init__(self, arrival: Arrival, owner: Owner, sent_at: float) -> None:
-        self.arrival = arrival
-        self.owner = owner
-        self.sent_at = sent_at
-        self.first_at: float | None = None
-        self.decoded = self.computed = self.private = 0
-        self.need = arrival.prompt_tokens
-        self.shares = self.over = False
-        self.prefilling = True
-
-
 class Prefix:
     """A group's prefix in the cache."""
 
@@ -116,45 +67,6 @@ class Prefix:
         self.tokens = tokens
         self.users = 1
         self.used_at = used_at
-
-
-class Truth:
-    """What really happened, over a whole run.
-
-    Attributes:
-        parked: requests parked in all gateways now.
-        most_over: the most requests in the engine at once, less S; 0 where there was room for all.
-        most_over_gated: the same of those that came through gateways.
-        prefilled_tokens: prompt tokens computed.
-        wasted_tokens: of them, and of those decoded, what was thrown away.
-        preemptions: how often a request started over.
-        idle_seconds: places left free while as many requests were parked, times seconds.
-        parked_seconds: how long anything was parked.
-        queued_seconds: requests in the engine beyond S, times seconds.
-    """
-
-    def __init__(self, sequences: int) -> None:
-        self._sequences = sequences
-        self._last = 0.0
-        self.parked = 0
-        self.most_over = self.most_over_gated = 0
-        self.prefilled_tokens = self.wasted_tokens = self.preemptions = 0
-        self.idle_seconds = self.parked_seconds = self.queued_seconds = 0.0
-
-    def note(self, engine: Engine) -> None:
-        """Account for the time since the last note; called before anything changes."""
-        seconds = engine.timeline.now - self._last
-        held = engine.held
-        if seconds > 0:
-            self._last = engine.timeline.now
-            free = self._sequences - held
-            if free < 0:
-                self.queued_seconds -= seconds * free
-            if self.parked:
-                self.parked_seconds += seconds
-                self.idle_seconds += seconds * max(0, min(free, self.parked))
-        self.most_over = max(self.most_over, held - self._sequences)
-        self.most_over_gated = max(self.most_over_gated, engine.held_gated - self._sequences)
 
 
 class Engine:

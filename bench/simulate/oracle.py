@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bench.simulate.clients import Client, World
-from bench.simulate.engine import Job
+from bench.simulate.jobs import Job
 from bench.simulate.replicas import ParkingReplica
 
 LONG_TOKENS = 4096

@@ -14,13 +14,15 @@ from collections.abc import Callable, Mapping
 from zlib import crc32
 
 from bench.simulate.clients import Client, Metrics, World
-from bench.simulate.engine import Gauges, Job
+from bench.simulate.engine import Gauges
+from bench.simulate.jobs import Job
 from bench.simulate.timeline import Event, cancel
-from twisted_gateway.core.gate import Admitted, Decision, Gate, Parked, Refused, Ticket
+from twisted_gateway.core.decision import Admitted, Decision, Parked, Refused
+from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.peers import GateReport
 from twisted_gateway.core.policy import Policy
 from twisted_gateway.core.sample import Sample
-from twisted_gateway.core.ticket import TicketState
+from twisted_gateway.core.ticket import Ticket, TicketState
 
 POLL_TAKES_SECONDS = 0.01
 BLOCK_TOKENS = 1024

@@ -6,7 +6,7 @@ import random
 from abc import ABC, abstractmethod
 
 from bench.simulate.clients import Client, End, World
-from bench.simulate.engine import Job
+from bench.simulate.jobs import Job
 from bench.simulate.timeline import Event, cancel
 
 RETRY_AFTER_SECONDS = 5.0

@@ -119,4 +119,5 @@ class Depth(TestCase):
     def test_peak(self) -> None:
         """Spans that only touch do not overlap; empty ones are none."""
         self.assertEqual(peak([(0, 2), (2, 4), (1, 3), (1, 1)]), 2)
+        self.assertEqual(peak(iter([(0, 1), (1, 2)])), 1)
         self.assertEqual(peak([]), 0)

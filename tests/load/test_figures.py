@@ -77,6 +77,23 @@ class Figures(TestCase):
         )
         self.assertEqual(summarize(run).wasted_tokens, 107)
 
+    def test_cut(self) -> None:
+        """What the end of the run cut is not in vain; it is counted apart."""
+        cut = tried(ending=Ending.INTERRUPTED, tokens=7)
+        waits = tried(ending=Ending.FAILED, tokens=3)
+        later = request(3, ending=Ending.INTERRUPTED)
+        later.tries.clear()
+        run = result(
+            request(0),
+            request(1, cut, ending=Ending.INTERRUPTED),
+            request(2, waits, ending=Ending.INTERRUPTED),
+            later,
+            interrupted=True,
+        )
+        summary = summarize(run)
+        self.assertEqual((summary.cut_tokens, summary.wasted_tokens), (107, 103))
+        self.assertEqual((summary.all.interrupted, summary.not_come), (2, 1))
+
     def test_peaks(self) -> None:
         """Of samples the largest count."""
         run = result(samples=[Sample(at=0, parked=3, in_engine=4), Sample(at=1, parked=1, truth=5)])

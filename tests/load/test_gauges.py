@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred
 
 from tests.load.harness import CONTENT, HEAD, RunTestCase, answer, arrival, chunk
 from tests.support import TestCase
+from twisted_gateway.load import progress
 from twisted_gateway.load.gauges import Gauges, thinned
 from twisted_gateway.load.look import Looker, NoAnswer
-from twisted_gateway.load.progress import Progress
 from twisted_gateway.load.results import Gate, Sample
 
 PARKED = {"position": 1, "waited_seconds": 2.5, "prompt_tokens": 7}
@@ -87,10 +87,22 @@ class Sampling(GaugesTestCase):
         """Of several gateways the parked add up; in the engine is what they own together."""
         urls = ["http://one:80/status.json", "http://two:80/status.json"]
         gauges = self.sample(status=urls)
-        self.tell()
-        self.tell({"parked": [PARKED], "in_engine": 4, "own": 3, "running": 3})
+        self.tell(index=0)
+        self.tell({"parked": [PARKED], "in_engine": 4, "own": 3, "running": 3}, index=1)
         (one,) = gauges.samples
         self.assertEqual((one.parked, one.deepest, one.in_engine), (3, 2, 6))
+
+    def test_one_that_hangs(self) -> None:
+        """All are asked at once: of one that hangs a sample says nothing, of the others enough."""
+        urls = [f"http://{host}:80/status.json" for host in ("one", "two", "three")]
+        gauges = self.sample(status=urls, state="http://engine:80/demo/state")
+        self.assertEqual(len(self.net.sockets), 4)
+        self.tell(index=1)
+        self.socket(0).say(answer(200, b'{"in_engine_now":5}'))
+        self.clock.advance(2.0)
+        (one,) = gauges.samples
+        self.assertEqual((one.at, one.parked, one.truth), (0.0, 2, 5))
+        self.clock.advance(0)
 
     def test_absent(self) -> None:
         """Without an answer, or with one that is none, a sample has the run's own counts."""
@@ -195,24 +207,43 @@ class Terminal(io.StringIO):
 class Showing(RunTestCase):
     """The progress bar."""
 
-    def show(self, *, tty: bool, columns: int = 200) -> tuple[Progress, Terminal]:
+    def show(self, *, tty: bool, wide: int = 200) -> tuple[progress.Progress, Terminal]:
         self.play(arrival(), arrival(at=1000.0))
         self.addCleanup(self.run_.stop)
         gauges = Gauges(self.clock, Looker(self.agent, self.clock), self.run_, "m")
         terminal = Terminal(tty=tty)
-        progress = Progress(self.clock, self.run_, gauges, terminal, lambda: columns)
-        progress.start()
-        self.addCleanup(progress.stop)
-        return progress, terminal
+        self.patch(progress, "columns", lambda stream: wide)
+        shown = progress.Progress(self.clock, self.run_, gauges, terminal)
+        shown.start()
+        self.addCleanup(shown.stop)
+        return shown, terminal
 
-    def test_bar(self) -> None:
-        """On a terminal one line changes four times a second, no wider than the terminal."""
-        progress, terminal = self.show(tty=True, columns=30)
+    def lines(self, wide: int) -> list[str]:
+        """What a terminal of so many columns shows within a quarter of a second."""
+        shown, terminal = self.show(tty=True, wide=wide)
         self.clock.advance(0.25)
         lines = terminal.getvalue().split("\r\x1b[K")[1:]
-        self.assertEqual([len(line) for line in lines], [29, 29])
-        progress.stop()
+        shown.stop()
         self.assertTrue(terminal.getvalue().endswith("\n"))
+        return lines
+
+    def test_bar(self) -> None:
+        """On a terminal one line changes four times a second."""
+        lines = self.lines(200)
+        self.assertEqual(len(lines), 2)
+        self.assertTrue(lines[0].startswith(f"[{'.' * 20}] 0/2  0 s  open 1  parked 0  "))
+
+    def test_narrow_bar(self) -> None:
+        """It is no wider than the terminal; the figures have what there is before the bar."""
+        for wide, begins in (
+            (80, "[....."),
+            (40, "0/2  0 s  open 1  parked 0  refused 0"),
+            (9, "0/2"),
+        ):
+            self.start()
+            line = self.lines(wide)[0]
+            self.assertLess(len(line), wide)
+            self.assertTrue(line.startswith(begins), line)
 
     def test_lines(self) -> None:
         """Elsewhere there is a plain line every five seconds."""

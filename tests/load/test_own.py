@@ -176,6 +176,18 @@ streams:
             ],
         )
 
+    def test_ways(self) -> None:
+        """Of several ways only one may be named; of none, those that there are are."""
+        for arrivals, words in (
+            ("{every: 5, perMinute: 3}", "expected only one of every, perMinute"),
+            ("{burst: 5}", "expected one of at, every, perMinute"),
+        ):
+            stream = f"{{name: s, arrivals: {arrivals}, {LENGTHS}}}"
+            self.assertEqual(
+                self.faults(f"streams: [{stream}]"),
+                [f"w.yaml: line 1: streams[0].arrivals: {words}"],
+            )
+
     def test_unknown_key(self) -> None:
         """An unknown key is told apart from the one that was meant."""
         self.assertEqual(

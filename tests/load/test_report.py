@@ -89,7 +89,7 @@ class Page(TestCase):
         """It says what the run argues for, and what is in force."""
         text = Elements(self.page(evil_run())).text
         self.assertIn("maxParkSeconds: 10 s", text)
-        self.assertIn("In force: 540 s", text)
+        self.assertIn("In force: 540 s.", text)
 
     def test_nobody(self) -> None:
         """A run in which nobody came has a report too."""
@@ -97,8 +97,47 @@ class Page(TestCase):
 
     def test_long_words(self) -> None:
         """No word from outside makes the page long."""
-        run = result(request(0, kind="k" * 5000, tenant="t" * 5000))
-        self.assertLess(len(self.page(run)), 15_000)
+        long = "k" * 5000
+        no = tried(ending=Ending.REFUSED, reason=long)
+        run = result(
+            request(0, no, kind=long, tenant=long, ending=Ending.REFUSED),
+            *(request(n, kind=f"k{n}") for n in range(1, 1000)),
+            workload=long,
+            model=long,
+            to=[long] * 100,
+        )
+        self.assertLess(len(self.page(run)), 50_000)
+
+    def test_many_kinds(self) -> None:
+        """Kinds that ask least share a colour."""
+        run = result(*(request(n, kind=f"k{n % 8}") for n in range(20)))
+        text = Elements(self.page(run)).text
+        self.assertIn("● 3 other kinds", text)
+
+    def test_controls(self) -> None:
+        """No word from outside turns the direction of what stands beside it."""
+        words = "a\u202eb\x00"
+        run = result(request(0, kind=words, tenant=words), model=words, workload=words)
+        page = self.page(run)
+        self.assertNotIn("\u202e", page)
+        self.assertNotIn("\x00", page)
+
+    def test_dark_and_narrow(self) -> None:
+        """It has colours for the night, and letters that a phone can show."""
+        page = self.page(evil_run())
+        self.assertIn("prefers-color-scheme:dark", page)
+        self.assertIn("width=device-width", page)
+        self.assertIn("@media(max-width:40rem){.tick", page)
+
+    def test_mailable(self) -> None:
+        """However long a run is, its page can be mailed."""
+        run = result(
+            *(request(n, tried(content=n / 7), at=float(n)) for n in range(8000)),
+            samples=[Sample(at=float(n), parked=n % 50, in_engine=4) for n in range(4000)],
+            places=[Place(float(n), n, n % 30) for n in range(8000)],
+            took=8000.0,
+        )
+        self.assertLess(len(self.page(run)), 150_000)
 
 
 class Table(TestCase):
@@ -126,8 +165,29 @@ class Table(TestCase):
 
     def test_interrupted(self) -> None:
         """A run that was ended early says so."""
-        run = result(request(0), request(1, ending=Ending.INTERRUPTED), interrupted=True)
-        self.assertIn("1 clients had not come or were under way", self.text(run))
+        cut = request(1, tried(ending=Ending.INTERRUPTED), ending=Ending.INTERRUPTED)
+        text = self.text(result(request(0), cut, interrupted=True))
+        self.assertIn("Cut while they asked or waited: 1; not come yet: 0.", text)
+        self.assertIn("tokens worked for those cut, at least: 110", text)
+        self.assertIn("worked in vain, at least: 0", text)
+        head, row = text.split("\n")[:2]
+        self.assertEqual(row[: head.index("cut") + 3].split()[-1], "1")
+        self.assertNotIn("cut", self.text(result(request(0))))
+
+    def test_promises(self) -> None:
+        """How far the first promises were off is said with its direction."""
+        for content, words in ((50.0, "10.0 s later"), (25.0, "15.0 s earlier")):
+            run = result(request(0, tried(content=content)), places=[Place(10.0, 0, 3, 30.0)])
+            self.assertIn(
+                f"first token, against the first promise, median: {words}", self.text(run)
+            )
+
+    def test_narrow(self) -> None:
+        """On a narrow terminal no line is wider than it."""
+        run = result(*(request(n, kind=f"k{n}", tenant=f"t{n}") for n in range(9)), speed=20.0)
+        text = table.render(run, summarize(run), advise(run), columns=40)
+        self.assertLessEqual(max(map(len, text.split("\n"))), 40)
+        self.assertEqual(sum(line.startswith("completed") for line in text.split("\n")), 7)
 
 
 class Comparing(TestCase):
@@ -153,6 +213,37 @@ class Comparing(TestCase):
         compared = compare(("a", "b"), result(), result(workload="W2"))
         self.assertEqual(compared.notes, ("They differ in workload: W1 and W2.",))
         self.assertIn("They differ in workload", render_comparison(compared))
+
+    def test_settings(self) -> None:
+        """So are settings, each in words."""
+        first, second = result(), result()
+        second.settings.options = {"load": 2.0, "seconds": 90.0}
+        second.settings.limit = 5
+        second.settings.retry_after = "wall"
+        second.settings.direct_to = "http://engine:80"
+        self.assertEqual(
+            compare(("a", "b"), first, second).notes,
+            (
+                "They differ in its options (--set): none and load=2, seconds=90.",
+                "They differ in --limit: none and 5.",
+                "They differ in what Retry-After was taken for: model and wall.",
+                "In one of them clients went past the gateway (--direct-to), in the other none.",
+            ),
+        )
+
+    def test_other_clients(self) -> None:
+        """So are clients that are not the same, whatever the workload is called."""
+        first, second = result(request(0)), result(request(0, prompt_tokens=7))
+        for one, other, differ in ((first, first, False), (first, second, True)):
+            notes = compare(("a", "b"), one, other).notes
+            self.assertEqual(
+                ["clients are not the same" in note for note in notes], [True] * differ
+            )
+
+    def test_narrow(self) -> None:
+        """On a narrow terminal no line is wider than it."""
+        text = render_comparison(compare(("a", "b" * 30), evil_run(), result()), columns=50)
+        self.assertLessEqual(max(map(len, text.split("\n"))), 50)
 
     def test_page(self) -> None:
         """The page of both shows both in each plot, and escapes."""
@@ -189,6 +280,14 @@ class Plots(TestCase):
         ]
         figure = plot("t", series, x_max=1e5, y_name="y", absent="")
         self.assertLess(len(figure), 250_000)
+
+    def test_time(self) -> None:
+        """A long run counts in minutes, and says so."""
+        series = [Series(name="s", points=[(0.0, 3.0)], colour=0)]
+        for seconds, words in ((600.0, "y; by seconds from"), (3600.0, "y; by minutes from")):
+            figure = plot("t", series, x_max=seconds, y_name="y", absent="")
+            self.assertIn(words, figure)
+            self.assertIn("<text class=tick x=746.0 y=238 text-anchor=middle>60", figure)
 
     def test_far_bound(self) -> None:
         """A bound far above everything does not flatten the rest."""

@@ -60,6 +60,21 @@ class File(TestCase):
         other = as_json(result()).replace(SCHEMA.encode(), b"llm-gateway-load/99")
         self.refuses(other, "schema")
 
+    def test_contradictions(self) -> None:
+        """A file that contradicts itself is refused too, and breaks no figure."""
+        no_try = request(0)
+        no_try.tries.clear()
+        told = [Place(1.0, 5, 3, 4.0)]
+        for run, words in (
+            (result(request(1)), "request 1 is in the place of 0"),
+            (result(no_try), "request 0 completed without a try"),
+            (result(request(0), places=told), "told to request 5"),
+            (result(request(0), places=[Place(1.0, -1, 3)]), "told to request -1"),
+            (result(took=-1.0), "time goes backwards"),
+            (result(speed=0.0), "time goes backwards"),
+        ):
+            self.refuses(as_json(run), words)
+
     def test_other_json(self) -> None:
         """Other JSON is refused, with what it lacks."""
         self.refuses(b'{"x": 1}', "missing required field")

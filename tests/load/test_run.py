@@ -341,6 +341,41 @@ class AskingAgain(RunTestCase):
         request, _ = self.one(run)
         self.assertEqual((request.ending, request.end), (Ending.GAVE_UP, 10.0))
 
+    def test_unserved(self) -> None:
+        """Where the first answer says that nobody will be served, the run ends by itself."""
+        for status in (401, 403, 404, 405):
+            self.start()
+            run = self.play(arrival(), arrival(), arrival(at=50.0))
+            self.socket(0).say(answer(status, b'{"error":{"message":"no such model"}}'))
+            self.assertNoResult(self.over)
+            self.clock.advance(0)
+            self.clock.advance(0)
+            self.successResultOf(self.over)
+            self.assertEqual(
+                run.unserved, f"http://one:80 serves nobody: status {status}: no such model"
+            )
+            self.assertEqual(self.socket(1).transport.closed, "abort")
+
+    def test_served_before(self) -> None:
+        """Where somebody else was answered, it is that client's own affair; so is a 400."""
+        run = self.play(arrival(), arrival(), arrival(at=1.0))
+        self.socket(0).say(answer(400))
+        self.socket(1).say(answer(404))
+        self.clock.advance(1.0)
+        self.complete()
+        self.successResultOf(self.over)
+        self.assertIsNone(run.unserved)
+        self.assertEqual(run.requests[2].ending, Ending.COMPLETED)
+
+    def test_one_address_unserved(self) -> None:
+        """Each address has a first answer of its own."""
+        run = self.play(arrival(), arrival(), to=("http://one:80", "http://two:80"))
+        self.complete(self.socket(0))
+        self.socket(1).say(answer(404))
+        self.successResultOf(self.over)
+        self.clock.advance(0)
+        self.assertEqual(run.unserved, "http://two:80 serves nobody: status 404")
+
     def test_stop(self) -> None:
         """A run that is stopped ends at once; who was under way, or had not come, is so marked."""
         run = self.play(arrival(), arrival(), arrival(at=50.0))

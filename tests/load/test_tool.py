@@ -1,9 +1,12 @@
-"""The command line: what it takes, what it refuses, and with which exit status."""
+"""The program: from looking whether there is anybody to the report, and its exit status."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
+import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -12,171 +15,13 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tests.load.harness import RunTestCase, answer, request, result
+from tests.load.harness import CONTENT, HEAD, RunTestCase, answer, arrival, chunk, request, result
 from tests.support import TestCase
-from twisted_gateway.config.faults import Wrong
 from twisted_gateway.load import commandline, tool
-from twisted_gateway.load.look import Looker
+from twisted_gateway.load.arrivals import Arrival
 from twisted_gateway.load.results import Ending, as_json, read
 
 ENOUGH = ["W1", "--to", "http://one:80", "--model", "m"]
-
-
-class CommandLine(TestCase):
-    """Options."""
-
-    def refuses(self, *arguments: str) -> str:
-        """What is said of a command line that is wrong; the exit status is 1."""
-        return self.exits(lambda: commandline.options(arguments), 1)
-
-    def exits(self, call: Callable[[], object], status: int) -> str:
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
-            fault = self.assertRaises(SystemExit, call)
-        self.assertEqual(fault.code, status)
-        return said.getvalue()
-
-    def test_enough(self) -> None:
-        """A workload, an address and a model are enough."""
-        chosen = commandline.options(ENOUGH)
-        self.assertEqual((chosen.to, chosen.speed, chosen.seed), (["http://one:80"], 1.0, 1))
-        self.assertTrue(chosen.max_tokens_as_answer)
-
-    def test_addresses(self) -> None:
-        """An address may end in /v1 or a slash, as OpenAI's clients are given it."""
-        chosen = commandline.options(
-            [*ENOUGH, "--to", "http://two:80/v1/", "--to", "http://three:80/"]
-        )
-        self.assertEqual(chosen.to, ["http://one:80", "http://two:80", "http://three:80"])
-
-    def test_password(self) -> None:
-        """An address with a password is refused, and not repeated."""
-        said = self.refuses(*ENOUGH, "--to", "http://me:hush@one:80")
-        self.assertIn("--api-key-env", said)
-        self.assertNotIn("hush", said)
-
-    def test_needs(self) -> None:
-        """What is missing is named."""
-        self.assertIn("name a workload", self.refuses())
-        self.assertIn("--to is needed", self.refuses("W1", "--model", "m"))
-        self.assertIn("--model is needed", self.refuses("W1", "--to", "http://one:80"))
-
-    def test_numbers(self) -> None:
-        """Numbers that mean nothing are refused."""
-        for option, value in (("--speed", "0"), ("--limit", "0"), ("--duration", "nan")):
-            self.assertIn(option, self.refuses(*ENOUGH, option, value))
-        self.assertIn("--set", self.refuses(*ENOUGH, "--set", "load"))
-
-    def test_header(self) -> None:
-        """The tenant's header must be the name of one."""
-        self.assertIn("--tenant-header", self.refuses(*ENOUGH, "--tenant-header", "X Y"))
-        self.assertEqual(commandline.options([*ENOUGH, "--tenant-header", ""]).tenant_header, "")
-
-    def test_status_pages(self) -> None:
-        """A status page must have an address; 'none' is none."""
-        self.assertIn("--status", self.refuses(*ENOUGH, "--status", "here"))
-        self.assertEqual(commandline.options([*ENOUGH, "--status", "none"]).status, ["none"])
-
-    def test_comparing(self) -> None:
-        """--compare takes files and no workload."""
-        chosen = commandline.options(["--compare", "a.json", "b.json"])
-        self.assertEqual(chosen.compare, [Path("a.json"), Path("b.json")])
-        self.assertIn("no workload", self.refuses("W1", "--compare", "a", "b"))
-
-    def test_options_of_a_file(self) -> None:
-        """--set is for the workloads that have options."""
-        self.assertIn("--set", self.refuses("w.yaml", *ENOUGH[1:], "--set", "load=1"))
-
-
-class Workloads(TestCase):
-    """What is played."""
-
-    def arrivals(self, *arguments: str) -> list[float]:
-        chosen = commandline.options([*ENOUGH, *arguments])
-        return [one.at for one in commandline.arrivals(chosen, {})]
-
-    def refuses(self, *arguments: str) -> str:
-        return str(self.assertRaises(Wrong, self.arrivals, *arguments))
-
-    def test_seed(self) -> None:
-        """The same seed is the same workload."""
-        self.assertEqual(self.arrivals("--seed", "5"), self.arrivals("--seed", "5"))
-        self.assertNotEqual(self.arrivals("--seed", "5"), self.arrivals("--seed", "6"))
-
-    def test_limit(self) -> None:
-        """The first clients only, or those that come within so long."""
-        self.assertEqual(len(self.arrivals("--limit", "3")), 3)
-        self.assertTrue(all(at <= 10.5 for at in self.arrivals("--duration", "10.5")))
-
-    def test_options(self) -> None:
-        """A workload's own numbers can be set; others are refused."""
-        chosen = commandline.options([*ENOUGH, "--set", "patience_seconds=90"])
-        self.assertEqual(commandline.arrivals(chosen, {})[0].patience_seconds, 90.0)
-        self.assertEqual(self.refuses("--set", "foo=1"), "W1 has no such option: foo (--set)")
-
-    def test_nobody(self) -> None:
-        """A workload without clients is a mistake."""
-        self.assertIn("expected at least one client", self.refuses("--duration", "1"))
-
-    def test_unknown(self) -> None:
-        """A workload that is neither known nor a file is refused."""
-        chosen = commandline.options(["W9", *ENOUGH[1:]])
-        self.assertIn(
-            "W9: expected one of W1",
-            str(self.assertRaises(Wrong, commandline.arrivals, chosen, {})),
-        )
-
-    def test_key(self) -> None:
-        """The key comes from the environment; one that is not there is a mistake."""
-        chosen = commandline.options([*ENOUGH, "--api-key-env", "KEY"])
-        self.assertEqual(commandline.wire(chosen, {"KEY": "secret\n"}).api_key, "secret")
-        for environ in ({}, {"KEY": "a b"}):
-            fault = self.assertRaises(Wrong, commandline.wire, chosen, environ)
-            self.assertTrue(str(fault).startswith("KEY: expected an API key"))
-
-    def test_key_is_nowhere(self) -> None:
-        """The key is in no settings that a report could show."""
-        chosen = commandline.options([*ENOUGH, "--api-key-env", "KEY"])
-        settings = tool._settings(chosen, commandline.wire(chosen, {"KEY": "secret"}), "today")
-        self.assertNotIn("secret", repr(settings))
-
-
-class LookingFirst(RunTestCase):
-    """Whether there is anybody to ask."""
-
-    def look(self) -> Deferred[None]:
-        chosen = commandline.options(ENOUGH)
-        return Deferred.fromCoroutine(tool._look_first(Looker(self.agent, self.clock), chosen))
-
-    def test_unreachable(self) -> None:
-        """Where nobody listens, one line says so and the exit status is 2."""
-        self.net.manual = True
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
-            looked = self.look()
-            self.clock.advance(5.0)
-        fault = self.failureResultOf(looked, SystemExit).value
-        self.assertEqual(fault.code, 2)
-        self.assertTrue(said.getvalue().startswith("llm-gateway-load: http://one:80 cannot be"))
-        self.assertEqual(said.getvalue().count("\n"), 1)
-
-    def test_no_such_model(self) -> None:
-        """A model that is not listed is worth a warning."""
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
-            looked = self.look()
-            self.socket().say(answer(200, b'{"data":[{"id":"other"}]}'))
-        self.successResultOf(looked)
-        self.assertIn("lists no model m (it lists other)", said.getvalue())
-
-    def test_no_list(self) -> None:
-        """Whoever answers may list nothing."""
-        said = io.StringIO()
-        with contextlib.redirect_stderr(said):
-            looked = self.look()
-            self.socket().say(answer(401))
-        self.successResultOf(looked)
-        self.assertEqual(said.getvalue(), "")
 
 
 class Reactor:
@@ -189,6 +34,11 @@ class Reactor:
 
     def callWhenRunning(self, call: Callable[[], object]) -> None:
         self.when_running.append(call)
+
+    def run(self) -> None:
+        """Do what was to be done once it runs."""
+        for call in self.when_running:
+            call()
 
     def callFromThread(self, call: Callable[[], object]) -> None:
         call()
@@ -206,14 +56,28 @@ class Playing(RunTestCase):
         self.patch(sys, "stdout", self.printed)
         self.patch(sys, "stderr", self.said)
 
-    def begin(self, *arguments: str) -> Deferred[None]:
+    def begin(self, *arguments: str, models: bytes = b'{"data":[{"id":"m"}]}') -> Deferred[None]:
         """Start a run of one client, and tell it which models there are."""
         line = [*ENOUGH, "--limit", "1", "--status", "none", "--json", str(self.json), *arguments]
-        chosen = commandline.options(line)
-        arrivals, wire = commandline.arrivals(chosen, {}), commandline.wire(chosen, {})
-        played = Deferred.fromCoroutine(tool._play(self.reactor, chosen, arrivals, wire))
-        self.socket().say(answer(200, b'{"data":[{"id":"m"}]}'))
+        played = self.playing(commandline.options(line))
+        self.socket().say(answer(200, models))
         return played
+
+    def playing(self, chosen: argparse.Namespace) -> Deferred[None]:
+        arrivals, wire = commandline.arrivals(chosen, {}), commandline.wire(chosen, {})
+        return Deferred.fromCoroutine(tool._play(self.reactor, chosen, arrivals, wire))
+
+    def interrupt(self) -> dict[int, Any]:
+        """Take the signals that the reactor's start has handled; gives the handlers."""
+        handlers: dict[int, Any] = {}
+        self.patch(signal, "signal", handlers.__setitem__)
+        self.reactor.run()
+        return handlers
+
+    def ends(self, played: Deferred[None], status: int) -> str:
+        """See the exit status; gives what was said on standard error."""
+        self.assertEqual(self.failureResultOf(played, SystemExit).value.code, status)
+        return self.said.getvalue()
 
     def test_to_the_end(self) -> None:
         """It ends with its last client: the table is printed, the file written, no timer left."""
@@ -229,29 +93,119 @@ class Playing(RunTestCase):
         self.assertIn("1/1", self.said.getvalue())
 
     def test_ctrl_c(self) -> None:
-        """The first Ctrl-C ends the run, and what was done is reported."""
-        handlers: dict[int, Any] = {}
-        self.patch(signal, "signal", handlers.__setitem__)
+        """The first Ctrl-C ends the run; what was done is reported, and the status tells."""
         played = self.begin("--no-progress")
-        for call in self.reactor.when_running:
-            call()
-        self.clock.advance(5)
+        handlers = self.interrupt()
+        self.clock.advance(11)
+        self.socket().say(HEAD + chunk(CONTENT))
         handlers[signal.SIGINT](signal.SIGINT, None)
         self.clock.advance(0)
-        self.successResultOf(played)
+        self.ends(played, 130)
         kept = read(self.json)
         self.assertEqual([one.ending for one in kept.requests], [Ending.INTERRUPTED])
         self.assertTrue(kept.interrupted)
+        self.assertIn("Cut while they asked or waited: 1;", self.printed.getvalue())
+        self.assertIn("worked in vain, at least: 0", self.printed.getvalue())
+
+    def test_terminated(self) -> None:
+        """SIGTERM does the same, with a status of its own."""
+        played = self.begin("--no-progress")
+        self.interrupt()[signal.SIGTERM](signal.SIGTERM, None)
+        self.clock.advance(0)
+        self.ends(played, 143)
+        self.assertTrue(read(self.json).interrupted)
+
+    def test_ctrl_c_before_it_begins(self) -> None:
+        """Ctrl-C while an address keeps it waiting ends the program, with nothing to report."""
+        played = self.playing(commandline.options(ENOUGH))
+        self.interrupt()[signal.SIGINT](signal.SIGINT, None)
+        self.clock.advance(0)
+        self.ends(played, 130)
+        self.assertEqual(self.printed.getvalue(), "")
+
+    def test_ctrl_c_twice(self) -> None:
+        """The second ends the process there and then."""
+        played = self.begin("--no-progress")
+        handlers = self.interrupt()
+        exits: list[int] = []
+        self.patch(os, "_exit", exits.append)
+        self.patch(self.reactor, "callFromThread", lambda call: None)
+        handlers[signal.SIGINT](signal.SIGINT, None)
+        handlers[signal.SIGINT](signal.SIGINT, None)
+        self.assertEqual(exits, [130])
+        played.cancel()
+        self.clock.advance(0)
+        self.ends(played, 130)
 
     def test_nobody_there(self) -> None:
         """Where nobody listens nothing is played, and the exit status is 2."""
         self.net.manual = True
-        chosen = commandline.options(ENOUGH)
-        wire = commandline.wire(chosen, {})
-        played = Deferred.fromCoroutine(tool._play(self.reactor, chosen, [], wire))
+        played = self.playing(commandline.options(ENOUGH))
         self.clock.advance(5.0)
-        self.assertEqual(self.failureResultOf(played, SystemExit).value.code, 2)
+        said = self.ends(played, 2)
+        self.assertTrue(said.startswith("llm-gateway-load: http://one:80 cannot be reached: "))
+        self.assertEqual(said.count("\n"), 1)
         self.assertFalse(self.json.exists())
+
+    def test_no_such_model(self) -> None:
+        """Where there is no such model nothing is played, and the exit status is 3."""
+        said = self.ends(self.begin(models=b'{"data":[{"id":"oth\\u001b[2Jer"}]}'), 3)
+        self.assertIn("http://one:80 has no model m. It has oth [2Jer.", said)
+        self.assertFalse(self.json.exists())
+
+    def test_unserved(self) -> None:
+        """Where the first answer is that there is no such model, the exit status is 3 too."""
+        played = self.begin("--no-progress", models=b"[]")
+        self.clock.advance(11)
+        self.socket().say(answer(404, b'{"error":{"message":"no model m"}}'))
+        self.clock.advance(0)
+        said = self.ends(played, 3)
+        self.assertIn("http://one:80 serves nobody: status 404: no model m", said)
+        self.assertFalse(self.json.exists())
+
+
+class Descriptors(TestCase):
+    """How many connections the process may have."""
+
+    def allow(self, clients: list[Arrival], soft: int, hard: int) -> tuple[list[Any], str]:
+        """What is asked of the system, and what is said."""
+        asked: list[Any] = []
+        self.patch(resource, "getrlimit", lambda which: (soft, hard))
+        self.patch(resource, "setrlimit", lambda which, limits: asked.append(limits))
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            tool._allow_many_connections(clients)
+        return asked, said.getvalue()
+
+    def test_as_many_as_may_be(self) -> None:
+        """It takes what it may have, within reason, and says nothing where that will do."""
+        for soft, hard, taken in (
+            (1024, 4096, [(4096, 4096)]),
+            (1024, resource.RLIM_INFINITY, [(tool.MAX_FILES, resource.RLIM_INFINITY)]),
+            (4096, 4096, []),
+            (resource.RLIM_INFINITY, resource.RLIM_INFINITY, []),
+        ):
+            self.assertEqual(self.allow([arrival()], soft, hard), (taken, ""))
+
+    def test_too_few(self) -> None:
+        """Where more may ask at once than that, it says so; clients one by one need few."""
+        burst = [arrival() for _ in range(100)]
+        _, said = self.allow(burst, 64, 64)
+        self.assertIn("warning: up to 100 clients ask at once", said)
+        self.assertIn("may have 64 files open", said)
+        turns = [arrival(at=9.0 * n, patience_seconds=9.0) for n in range(100)]
+        self.assertEqual(self.allow(turns, 64, 64), ([], ""))
+
+    def test_not_allowed(self) -> None:
+        """A system that allows less than it says is left as it was."""
+        self.patch(resource, "getrlimit", lambda which: (64, 4096))
+        self.patch(resource, "setrlimit", self.refuse)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            tool._allow_many_connections([arrival() for _ in range(100)])
+        self.assertIn("may have 64 files", said.getvalue())
+
+    def refuse(self, which: int, limits: tuple[int, int]) -> None:
+        raise ValueError("current limit exceeds maximum limit")
 
 
 class Files(TestCase):
@@ -285,6 +239,18 @@ class Files(TestCase):
         self.assertEqual(fault.code, 1)
         self.assertIn("TTFT p50", self.printed.getvalue())
         self.assertIn("cannot be written", self.said.getvalue())
+
+    def test_a_reader_that_has_gone(self) -> None:
+        """Who reads the table may leave (`| head`): the files are written all the same."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        path = self.directory / "a.json"
+        chosen = commandline.options([*ENOUGH, "--json", str(path)])
+        with open(writer, "w", encoding="utf-8") as gone:
+            self.patch(sys, "stdout", gone)
+            with contextlib.redirect_stderr(self.said):
+                tool._report(chosen, result(request(0)))
+        self.assertEqual(len(read(path).requests), 1)
 
     def test_compare(self) -> None:
         """Two results are printed beside each other, and written as a page."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from hypothesis import given
@@ -81,8 +82,23 @@ class Drawing(TestCase):
             duration("W9")
 
     def test_an_unknown_option(self) -> None:
-        """An option that a workload has not is refused."""
-        self.assertRaises(TypeError, drawn, "W1", load=2)
+        """An option that a workload has not is refused, with those that it has."""
+        with self.assertRaisesRegex(ValueError, "W1 has no option load; it has direct, "):
+            drawn("W1", load=2)
+        with self.assertRaisesRegex(ValueError, "no option draw"):
+            duration("W1", draw=2)
+
+    def test_bounds(self) -> None:
+        """An option out of its bounds is refused, whoever asks."""
+        for name, option, value in (
+            ("W2", "per_minute", -1.0),
+            ("W2", "hours", math.inf),
+            ("W3", "prompt_tokens", 1e12),
+            ("W4", "load", math.nan),
+            ("W5", "seconds", 1e9),
+        ):
+            with self.assertRaisesRegex(ValueError, f"{option}: expected a number from "):
+                workload(name, random.Random(1), **{option: value})
 
     def test_patience(self) -> None:
         """A longer patience is every client's, and the duration grows with it."""

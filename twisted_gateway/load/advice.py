@@ -39,12 +39,33 @@ class Said(Struct, kw_only=True):
     Attributes:
         value: of the key; None where the run does not say.
         why: a sentence or two.
-        in_force: the gateway's value, in model seconds where it is a time; None if unknown.
+        in_force: what the gateway is configured with, in model seconds where it is a time; None
+            if unknown.
+        unit: of both: ` s`, or nothing.
+        speed: of the run. A gateway that is to behave at that speed as it would at speed 1 has
+            that fraction of a time in its configuration.
     """
 
     value: int | None
     why: str
     in_force: float | None = None
+    unit: str = ""
+    speed: float = 1.0
+
+    @property
+    def headline(self) -> str:
+        """The value, in the key's unit, or that there is none."""
+        return SILENT if self.value is None else self._text(self.value)
+
+    @property
+    def force(self) -> str:
+        """What is in force, in the key's unit; empty if unknown."""
+        return "" if self.in_force is None else self._text(self.in_force)
+
+    def _text(self, value: float) -> str:
+        if not self.unit or self.speed == 1:
+            return f"{value:g}{self.unit}"
+        return f"{value:g} model seconds, {value / self.speed:g} s on the wall"
 
 
 class Advice(Struct, kw_only=True):
@@ -63,6 +84,7 @@ def advise(result: Result) -> Advice:
         requests = []
     park = _park(requests, result, least)
     depth = _depth(requests, result, least)
+    park.unit, park.speed = " s", result.settings.speed
     gate = result.gate
     if gate is not None:
         if gate.max_park_seconds is not None:
@@ -80,10 +102,8 @@ def _gated(requests: Sequence[Request], result: Result) -> bool:
 
 def sentence(key: str, said: Said) -> str:
     """Say it in one line."""
-    if said.value is None:
-        return f"{key}: {SILENT}: {said.why}"
-    force = "" if said.in_force is None else f" (in force: {said.in_force:g})"
-    return f"{key}: {said.value}{force}: {said.why}"
+    force = f" (in force: {said.force})" if said.force else ""
+    return f"{key}: {said.headline}{force}: {said.why}"
 
 
 def _park(requests: Sequence[Request], result: Result, least: float) -> Said:
@@ -144,10 +164,8 @@ def _depth(requests: Sequence[Request], result: Result, least: float) -> Said:
 def peak(spans: Iterable[tuple[float, float]]) -> int:
     """Give how many of these spans of time overlap at most; one that ends makes room first."""
     most = now = 0
-    for _, change in sorted(
-        [(begin, 1) for begin, end in spans if end > begin]
-        + [(end, -1) for begin, end in spans if end > begin]
-    ):
+    real = [(begin, end) for begin, end in spans if end > begin]
+    for _, change in sorted([(begin, 1) for begin, _ in real] + [(end, -1) for _, end in real]):
         now += change
         most = max(most, now)
     return most

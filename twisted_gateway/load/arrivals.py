@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_ARRIVALS = 200_000
+"""The most clients that one workload may come to."""
+MAX_SECONDS = 604_800
+"""The longest that anything in a workload may take: a week."""
+MAX_TOKENS = 4_000_000
+"""The longest prompt, and the longest answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:

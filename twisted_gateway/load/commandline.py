@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from twisted_gateway import __version__
 from twisted_gateway.config.faults import Wrong
-from twisted_gateway.config.forms import base_url, credential
-from twisted_gateway.load.arrivals import Arrival
+from twisted_gateway.config.forms import credential
+from twisted_gateway.load import values
+from twisted_gateway.load.arrivals import MAX_ARRIVALS, MAX_SECONDS, Arrival
 from twisted_gateway.load.own import read_file
 from twisted_gateway.load.run import Wire
+from twisted_gateway.load.terminal import plain
 from twisted_gateway.load.workloads import NAMES, workload
-from twisted_gateway.upstream.errors import InvalidRequest
-from twisted_gateway.upstream.request_head import parse_address
 
 USAGE = 1
 """The exit status where the command line or a file is wrong."""
-MAX_SPEED = 1000.0
+UNREACHABLE = 2
+"""The exit status where nobody listens at an address."""
+UNSERVED = 3
+"""The exit status where an address has no such model, or refuses whatever it is asked."""
+SIGNALLED = 128
+"""And the number of the signal that ended a run early: its exit status."""
+# A slower one would sleep for longer than a poll can; a faster one measures the tool.
+MIN_SPEED, MAX_SPEED = 0.01, 1000.0
+MAX_SEED = 2**63 - 1
 
 _DESCRIPTION = """\
 Replays a workload against an OpenAI-style address and says how its clients fared. A workload is
@@ -36,8 +44,9 @@ examples:
   llm-gateway-load evening.yaml --to http://a:8080 --to http://b:8080 --model reasoning
   llm-gateway-load --compare before.json after.json --html both.html
 
-exit status: 0 it ran, 1 something in the command line or a file is wrong, 2 the address cannot be
-reached. Ctrl-C ends a run early, with the report of what was done; a second one at once.
+exit status: 0 it ran to its end, 1 something in the command line or a file is wrong, 2 an address
+cannot be reached, 3 it does not serve that model, or refuses whatever it is asked, 130 Ctrl-C ended
+it early, with the report of what was done; a second one ends it at once.
 """
 
 
@@ -45,9 +54,8 @@ class _Parser(argparse.ArgumentParser):
     """Exits with 1 where argparse would with 2, which means something else here."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and exit."""
-        self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\n")
+        """Say what is wrong, in a line, and exit."""
+        self.exit(USAGE, f"{self.prog}: {plain(message)} (--help has every option)\n")
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -58,18 +66,34 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    if chosen.compare:
-        if chosen.workload is not None:
-            parser.error("--compare takes two JSON files and no workload")
-        return chosen
+    for fault in _comparing(chosen) if chosen.compare else _playing(chosen):
+        parser.error(fault)
+    return chosen
+
+
+def _comparing(chosen: argparse.Namespace) -> Iterator[str]:
+    """Say what is wrong with the options of a comparison."""
+    if chosen.workload is not None:
+        yield "--compare takes two JSON files and no workload"
+    if chosen.json is not None:
+        yield "--compare writes no --json; with --html it writes a page"
+    if chosen.html in chosen.compare:
+        yield f"--html would overwrite {chosen.html}, which is to be compared"
+
+
+def _playing(chosen: argparse.Namespace) -> Iterator[str]:
+    """Say what is wrong with the options of a run."""
     if chosen.workload is None:
-        parser.error(f"name a workload: {', '.join(NAMES)} or a YAML file")
+        yield f"name a workload: {', '.join(NAMES)} or a YAML file"
     for name in ("to", "model"):
         if not getattr(chosen, name):
-            parser.error(f"--{name} is needed")
+            yield f"--{name} is needed"
     if chosen.options and chosen.workload not in NAMES:
-        parser.error(f"--set is for {', '.join(NAMES)}; a YAML file says it all itself")
-    return chosen
+        yield f"--set is for {', '.join(NAMES)}; a YAML file says it all itself"
+    if chosen.json is not None and chosen.json == chosen.html:
+        yield "--json and --html name the same file"
+    if Path(chosen.workload) in (chosen.json, chosen.html):
+        yield f"{chosen.workload} is the workload, and would be overwritten"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,33 +109,40 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--to",
         action="append",
-        type=_url,
+        type=values.url,
         metavar="URL",
         help="where to ask; may be given again: requests take turns",
     )
-    add("--model", help="which model to ask for")
-    add("--direct-to", type=_url, metavar="URL", help="the engine, for clients that go past")
+    add("--model", type=values.model, metavar="NAME", help="which model to ask for")
+    add("--unlisted", action="store_true", help="ask for it though /v1/models does not list it")
+    add("--direct-to", type=values.url, metavar="URL", help="the engine, for clients that go past")
     add(
         "--speed",
-        type=_positive(MAX_SPEED),
+        type=values.number(MIN_SPEED, MAX_SPEED),
         default=1.0,
         metavar="X",
         help="let time run X times as fast, for engines that do too; reports stay in model time",
     )
-    add("--seed", type=int, default=1, help="of all that is drawn at random (default 1)")
+    add(
+        "--seed",
+        type=values.whole(0, MAX_SEED),
+        default=1,
+        metavar="N",
+        help="of all that is drawn at random (default 1)",
+    )
     add(
         "--set",
         dest="options",
         action="append",
-        type=_option,
+        type=values.option,
         default=[],
         metavar="NAME=NUMBER",
         help="change a number of W1 to W6, such as patience_seconds=300; may be given again",
     )
-    add("--limit", type=_whole, metavar="N", help="the first N clients only")
+    add("--limit", type=values.whole(1, MAX_ARRIVALS), metavar="N", help="the first N clients only")
     add(
         "--duration",
-        type=_positive(1e9),
+        type=values.number(0, MAX_SECONDS),
         metavar="SECONDS",
         help="only clients that come within so many model seconds",
     )
@@ -129,21 +160,27 @@ def _parser() -> argparse.ArgumentParser:
         default="model",
         help="what the seconds of a refusal's Retry-After are when --speed is not 1",
     )
-    add("--tenant-header", type=_header, default="X-Tenant", metavar="NAME", help="'' for none")
+    add(
+        "--tenant-header",
+        type=values.header,
+        default="X-Tenant",
+        metavar="NAME",
+        help="'' for none",
+    )
     add("--api-key-env", metavar="NAME", help="the environment variable that holds the API key")
     add(
         "--status",
         action="append",
-        type=_page,
+        type=values.page,
         metavar="URL",
         help="a gateway's /status.json, for what it has parked; may be given again; "
         "default: that of each --to; 'none' for none",
     )
     add(
         "--engine-state",
-        type=_page,
+        type=values.page,
         metavar="URL",
-        help="a simulated engine's /demo/state, for the truth",
+        help="the /demo/state of a simulated engine, for its own account",
     )
     add("--json", type=Path, metavar="FILE", help="keep the result, for --compare")
     add("--html", type=Path, metavar="FILE", help="write the report")
@@ -151,56 +188,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--compare", nargs=2, type=Path, metavar=("A.json", "B.json"), help="compare two results")
     add("--version", action="version", version=f"%(prog)s {__version__}")
     return parser
-
-
-def _positive(most: float) -> Any:
-    def number(text: str) -> float:
-        value = float(text)
-        if not 0 < value <= most:
-            raise argparse.ArgumentTypeError(f"expected a number above 0, at most {most:g}")
-        return value
-
-    return number
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("expected a whole number, 1 or more")
-    return value
-
-
-def _url(text: str) -> str:
-    bare = text.rstrip("/")
-    try:
-        return base_url(bare.removesuffix("/v1"))
-    except Wrong as fault:
-        # The text may hold a password, which is not repeated.
-        raise argparse.ArgumentTypeError(str(fault).replace("apiKey", "--api-key-env")) from None
-
-
-def _page(text: str) -> str:
-    if text == "none":
-        return text
-    try:
-        parse_address(text.encode("ascii"))
-    except (InvalidRequest, UnicodeEncodeError):
-        raise argparse.ArgumentTypeError("expected a URL such as http://host:8080/page") from None
-    return text
-
-
-def _option(text: str) -> tuple[str, float]:
-    name, _, value = text.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError("expected NAME=NUMBER") from None
-
-
-def _header(text: str) -> str:
-    if text and not all(char.isascii() and (char.isalnum() or char in "-_") for char in text):
-        raise argparse.ArgumentTypeError("expected the name of a header")
-    return text
 
 
 def arrivals(chosen: argparse.Namespace, environ: Mapping[str, str]) -> list[Arrival]:
@@ -214,11 +201,8 @@ def arrivals(chosen: argparse.Namespace, environ: Mapping[str, str]) -> list[Arr
     if chosen.workload in NAMES:
         try:
             drawn = workload(chosen.workload, rng, **dict(chosen.options))
-        except TypeError:
-            named = ", ".join(name for name, _ in chosen.options)
-            raise Wrong(f"{chosen.workload} has no such option: {named} (--set)") from None
-        except (ValueError, ArithmeticError) as fault:
-            raise Wrong(f"{chosen.workload} cannot be made so (--set): {fault}") from None
+        except ValueError as fault:
+            raise Wrong(f"--set: {fault}") from None
     elif Path(chosen.workload).suffix in (".yaml", ".yml"):
         drawn = read_file(Path(chosen.workload), rng, environ)
     else:
@@ -231,6 +215,23 @@ def arrivals(chosen: argparse.Namespace, environ: Mapping[str, str]) -> list[Arr
     if not drawn:
         raise Wrong(f"{chosen.workload}: expected at least one client, and there is none")
     return drawn
+
+
+def see_files(chosen: argparse.Namespace) -> None:
+    """See that the files can be written, before there is anything that could be lost.
+
+    Raises:
+        Wrong: one cannot.
+    """
+    for path in (chosen.json, chosen.html):
+        if path is None:
+            continue
+        if path.is_dir():
+            raise Wrong(f"{path} cannot be written: it is a directory")
+        if not path.exists() and not path.parent.is_dir():
+            raise Wrong(f"{path} cannot be written: there is no directory {path.parent}")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise Wrong(f"{path} cannot be written: permission denied")
 
 
 def wire(chosen: argparse.Namespace, environ: Mapping[str, str]) -> Wire:

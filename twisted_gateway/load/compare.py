@@ -6,8 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from twisted_gateway.load.figures import Row, Summary, summarize
-from twisted_gateway.load.results import Result
-from twisted_gateway.load.table import grid, plain
+from twisted_gateway.load.results import Request, Result
+from twisted_gateway.load.table import FOOTNOTE
+from twisted_gateway.load.terminal import grid, plain, wrapped
+
+_SETTINGS = {
+    "workload": "workload",
+    "options": "its options (--set)",
+    "seed": "seed",
+    "speed": "speed",
+    "model": "model",
+    "limit": "--limit",
+    "duration": "--duration",
+    "retry_after": "what Retry-After was taken for",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +50,17 @@ def compare(names: tuple[str, str], first: Result, second: Result) -> Comparison
     )
 
 
-def render(compared: Comparison) -> str:
-    """Give what is printed: plain text."""
+def render(compared: Comparison, *, columns: int | None = None) -> str:
+    """Give what is printed: plain text, as wide as the terminal (None: as wide as it is)."""
     lines = [f"A: {compared.names[0]}", f"B: {compared.names[1]}"]
     lines += [f"Note: {note}" for note in compared.notes]
-    table = grid([("", "A", "B", "B / A"), *compared.rows])
-    return plain("\n".join(lines) + f"\n\n{table}\n")
+    rows = grid([("", "A", "B", "B / A"), *compared.rows])
+    if columns is not None and max(map(len, rows.split("\n"))) > columns:
+        rows = "\n".join(
+            f"{row[0]}: {row[1]} and {row[2]}, B / A {row[3]}" for row in compared.rows
+        )
+    parts = ("\n".join(lines), rows, FOOTNOTE)
+    return plain("\n\n".join(wrapped(part, columns) for part in parts)) + "\n"
 
 
 def _rows(first: Summary, second: Summary) -> Iterable[tuple[str, str, str, str]]:
@@ -96,11 +113,34 @@ def _text(value: float | None) -> str:
 
 def _notes(first: Result, second: Result) -> Iterable[str]:
     one, other = first.settings, second.settings
-    for name in ("workload", "options", "seed", "speed", "model", "limit", "duration"):
-        if getattr(one, name) != getattr(other, name):
-            yield f"They differ in {name}: {getattr(one, name)} and {getattr(other, name)}."
+    for name, what in _SETTINGS.items():
+        values = getattr(one, name), getattr(other, name)
+        if values[0] != values[1]:
+            yield f"They differ in {what}: {_said(values[0])} and {_said(values[1])}."
+    if one.workload == other.workload and one.seed == other.seed and _other_clients(first, second):
+        yield "Their clients are not the same, though workload and seed bear the same names."
     if one.exact_answers != other.exact_answers:
         yield "One had answers of exact length, the other had not."
+    if (one.direct_to is None) != (other.direct_to is None):
+        yield "In one of them clients went past the gateway (--direct-to), in the other none."
     for name, result in (("A", first), ("B", second)):
         if result.interrupted:
             yield f"{name} was ended early."
+
+
+def _said(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={number:g}" for name, number in value.items()) or "none"
+    return "none" if value is None else str(value)
+
+
+def _other_clients(first: Result, second: Result) -> bool:
+    """Whether any client asks at another time, or for something else; a limit takes the first."""
+    pairs = zip(first.requests, second.requests, strict=False)
+    return any(_client(one) != _client(other) for one, other in pairs)
+
+
+def _client(request: Request) -> tuple[object, ...]:
+    # Times are rounded in the file.
+    at = round(request.at, 3)
+    return at, request.kind, request.tenant, request.prompt_tokens, request.answer_tokens

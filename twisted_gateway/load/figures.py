@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ class Row(Struct, kw_only=True):
     """The figures of some requests. Times are model seconds; None where nobody got that far.
 
     Attributes:
+        interrupted: cut because the run was ended early.
         ttft_p50: to the first content of streams that completed.
         ttft_p95: of the same.
         ttft_all_p95: of all streams, where one without an answer counts with all its patience.
@@ -57,7 +58,10 @@ class Summary(Struct, kw_only=True):
         reasons: why tries were refused or failed, the most frequent first.
         refusals: tries that were refused.
         wasted_tokens: of prompts and answers of tries that had first content and came to nothing:
-            the least that the engine has worked in vain.
+            the least that the engine has worked in vain. What the end of the run cut is not
+            among them: it might have come to something.
+        cut_tokens: the same of tries that were cut because the run was ended early.
+        not_come: clients whose time had not come when the run was ended early.
         most_parked: at once, by the gateways' account or by what clients were told.
         most_in_engine: at once, by the gateways' account.
         most_truly: at once, by a simulated engine's own account.
@@ -71,6 +75,8 @@ class Summary(Struct, kw_only=True):
     reasons: dict[str, int]
     refusals: int
     wasted_tokens: int
+    cut_tokens: int
+    not_come: int
     most_parked: int | None
     most_in_engine: int | None
     most_truly: int | None
@@ -88,12 +94,9 @@ def summarize(result: Result) -> Summary:
         tenants=_rows(asked, lambda request: request.tenant, result.took),
         reasons=dict(reasons.most_common(MAX_REASONS)),
         refusals=sum(one.ending is Ending.REFUSED for one in tries),
-        wasted_tokens=sum(
-            request.prompt_tokens + one.tokens
-            for request in asked
-            for one in request.tries
-            if one.content is not None and one.ending is not Ending.COMPLETED
-        ),
+        wasted_tokens=_worked(asked, {Ending.REFUSED, Ending.FAILED, Ending.GAVE_UP}),
+        cut_tokens=_worked(asked, {Ending.INTERRUPTED}),
+        not_come=len(result.requests) - len(asked),
         most_parked=_most(
             [one.parked for one in result.samples] + [one.held or None for one in result.samples]
         ),
@@ -147,6 +150,16 @@ def _row(name: str, requests: Sequence[Request], took: float) -> Row:
         whole_p50=quantile(wholes, 0.5),
         whole_p95=quantile(wholes, 0.95),
         tokens_per_second=sum(one.tries[-1].tokens for one in done) / took if took else 0.0,
+    )
+
+
+def _worked(requests: Iterable[Request], endings: Container[Ending]) -> int:
+    """How many tokens the engine has worked at least on tries that had content and ended so."""
+    return sum(
+        request.prompt_tokens + one.tokens
+        for request in requests
+        for one in request.tries
+        if one.content is not None and one.ending in endings
     )
 
 

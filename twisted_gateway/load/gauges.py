@@ -123,17 +123,25 @@ class Gauges:
             completed=run.completed,
             refused=run.refused,
         )
-        told = [await self._facts(url) for url in self._status]
+        # All at once, so that one that hangs makes no sample of the others old.
+        truth = Deferred.fromCoroutine(self._truth())
+        asked = [Deferred.fromCoroutine(self._facts(url)) for url in self._status]
+        told = [await facts for facts in asked]
         self._fill(sample, [facts for facts in told if facts is not None])
-        if self._state is not None:
-            try:
-                sample.truth = (await self._looker.fetch(self._state, _State)).in_engine_now
-            except NoAnswer:
-                sample.truth = None
+        sample.truth = await truth
         self.samples.append(sample)
         if len(self.samples) >= MAX_SAMPLES:
             self.samples = thinned(self.samples)
             self._every *= 2
+
+    async def _truth(self) -> int | None:
+        """Ask the simulated engine; None where there is none, or it does not say."""
+        if self._state is None:
+            return None
+        try:
+            return (await self._looker.fetch(self._state, _State)).in_engine_now
+        except NoAnswer:
+            return None
 
     async def _facts(self, url: str) -> _Model | None:
         """Ask one gateway; None where it does not say."""

@@ -26,14 +26,10 @@ from twisted_gateway.config.kinds import Choice, Either, Number, Text, Whole
 from twisted_gateway.config.reading import Found, Reading
 from twisted_gateway.config.sections import Key, ListOf, Section
 from twisted_gateway.config.source import MAX_CHARACTERS, Entries, Unreadable, parse
-from twisted_gateway.load.arrivals import Arrival
-
-MAX_ARRIVALS = 200_000
-"""The most clients that one file may come to."""
-MAX_TOKENS = 4_000_000
+from twisted_gateway.load.arrivals import MAX_ARRIVALS, MAX_SECONDS, MAX_TOKENS, Arrival
 
 _TOKENS = Whole(1, MAX_TOKENS)
-_TIME = Either(Choice({"0": 0.0}), Number(0, 604_800))
+_TIME = Either(Choice({"0": 0.0}), Number(0, MAX_SECONDS))
 _SHARE = Either(Choice({"true": 1.0, "false": 0.0}), Number(0, 1))
 _NAME = Text(forms.printable, "a name", max_characters=64)
 # What may stand in a header as it is.
@@ -62,7 +58,7 @@ _ARRIVALS = Section(
             kind=ListOf(_TIME, "times", minimum=1, identity=_each),
             about="When, in seconds.",
         ),
-        Key(name="every", kind=Number(0, 604_800), about="One each so many seconds."),
+        Key(name="every", kind=Number(0, MAX_SECONDS), about="One each so many seconds."),
         Key(name="perMinute", kind=Number(0, 600_000), about="At random, so many on average."),
         Key(name="burst", kind=Whole(1, 100_000), about="So many at each of those times."),
         Key(name="within", kind=_TIME, about="The seconds over which a burst spreads."),
@@ -93,7 +89,7 @@ _STREAM = Section(
         Key(name="prompt", kind=_LENGTH, about="How long their prompts are."),
         Key(name="answer", kind=_LENGTH, about="How long their answers are."),
         Key(name="maxTokens", kind=_TOKENS, about="What they say of it; the answer's length."),
-        Key(name="patience", kind=Number(0, 604_800), about="Seconds after which they leave."),
+        Key(name="patience", kind=Number(0, MAX_SECONDS), about="Seconds after which they leave."),
         Key(name="tries", kind=Whole(1, 1000), about="How often they ask at most."),
         Key(name="stream", kind=_SHARE, about="Whether they ask for a stream, or what share."),
         Key(name="direct", kind=_SHARE, about="Whether they go past the gateway."),
@@ -107,7 +103,7 @@ _STREAM = Section(
 )
 _ROOT = Section(
     keys=(
-        Key(name="seconds", kind=Number(0, 604_800), about="Until when clients come."),
+        Key(name="seconds", kind=Number(0, MAX_SECONDS), about="Until when clients come."),
         Key(
             name="streams",
             kind=ListOf(_STREAM, "streams", minimum=1, identity=_each),
@@ -317,7 +313,10 @@ def _way(found: Found, ways: _Ways, reading: Reading) -> str | None:
     there = [way for way in ways if way in found.lines]
     if len(there) != 1:
         line = found.lines[there[1]] if there else found.line
-        reading.fault(line, found.path, f"expected one of {', '.join(ways)}")
+        none_or_several = (
+            f"only one of {', '.join(there)}" if there else f"one of {', '.join(ways)}"
+        )
+        reading.fault(line, found.path, f"expected {none_or_several}")
         return None
     way = there[0]
     needs, takes = ways[way]

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from twisted_gateway.load.terminal import plain
+
 MAX_POINTS = 1500
 MAX_DOTS = 3000
-COLOURS = 6
-"""The style sheet has so many: `--c0` to `--c5`."""
+COLOURS = 7
+"""The style sheet has so many: `--c0` to `--c6`."""
 
 _WIDTH, _HEIGHT = 760, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 12, 34
@@ -68,7 +70,10 @@ def plot(
         absent: why there may be nothing.
         bounds: lines across, drawn where they fit the scale of the rest.
     """
-    head = f"<figure><figcaption>{escape(title)}</figcaption>"
+    unit, unit_name = _time_unit(x_max)
+    # What the axes are stands outside the picture, where it wraps on a narrow screen.
+    axes = f"{y_name}; by {unit_name} from the start"
+    head = f"<figure><figcaption>{escape(title)} <small>{escape(axes)}</small></figcaption>"
     if not any(one.points for one in series):
         return f"{head}<p class=absent>{escape(absent)}</p></figure>"
     highest = max(y for one in series for _, y in one.points)
@@ -78,7 +83,7 @@ def plot(
         max([highest, *(1.05 * bound.y for bound in near)]), least_step=1.0 if counts else 0.0
     )
     scale = _Scale(x_max=max(x_max, 1e-9), y_max=y_ticks[-1])
-    drawn = [_axes(scale, y_ticks, y_name)]
+    drawn = [_axes(scale, y_ticks, unit)]
     drawn += [_bound(scale, bound) for bound in near]
     drawn += [_drawn(scale, one) for one in series if one.points]
     legend = "".join(_legend(one) for one in series if one.points)
@@ -122,7 +127,12 @@ class _Scale:
         return f"{_HEIGHT - _BOTTOM - inside * (_HEIGHT - _TOP - _BOTTOM):.1f}"
 
 
-def _axes(scale: _Scale, y_ticks: Iterable[float], y_name: str) -> str:
+def _time_unit(seconds: float) -> tuple[float, str]:
+    """Give what a time axis of so many seconds counts in, and its name."""
+    return (60.0, "minutes") if seconds > 1200 else (1.0, "seconds")
+
+
+def _axes(scale: _Scale, y_ticks: Iterable[float], unit: float) -> str:
     parts = []
     for value in y_ticks:
         y = scale.y(value)
@@ -130,19 +140,12 @@ def _axes(scale: _Scale, y_ticks: Iterable[float], y_name: str) -> str:
             f'<path class=grid d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>'
             f"<text class=tick x={_LEFT - 7} y={y} dy=.32em text-anchor=end>{value:,g}</text>"
         )
-    minutes = scale.x_max > 1200
-    unit, name = (60.0, "minutes") if minutes else (1.0, "seconds")
     for value in ticks(scale.x_max / unit, 8):
         if value * unit <= scale.x_max:
             parts.append(
-                f"<text class=tick x={scale.x(value * unit)} y={_HEIGHT - _BOTTOM + 16} "
+                f"<text class=tick x={scale.x(value * unit)} y={_HEIGHT - _BOTTOM + 22} "
                 f"text-anchor=middle>{value:,g}</text>"
             )
-    parts.append(
-        f"<text class=tick x={_WIDTH - _RIGHT} y={_HEIGHT - 3} text-anchor=end>"
-        f"{name} from the start</text>"
-        f"<text class=tick x={_LEFT} y={_HEIGHT - 3}>{escape(y_name)}</text>"
-    )
     return "".join(parts)
 
 
@@ -177,7 +180,7 @@ def _steps(scale: _Scale, points: Sequence[Point]) -> str:
 
 
 def _legend(series: Series) -> str:
-    name = series.name
+    name = plain(series.name)
     if len(name) > _MAX_NAME_CHARS:
         name = name[: _MAX_NAME_CHARS - 1] + "…"
     mark = {"line": "━", "dots": "●", "crosses": "✕"}[series.form]

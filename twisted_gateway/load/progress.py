@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TextIO
 
 from twisted.internet.interfaces import IReactorTime
@@ -13,11 +12,13 @@ from twisted_gateway.load.figures import quantile
 from twisted_gateway.load.gauges import Gauges
 from twisted_gateway.load.run import Run
 from twisted_gateway.load.table import seconds
+from twisted_gateway.load.terminal import USUAL_COLUMNS, columns
 from twisted_gateway.web.background import in_background
 
 BAR_SECONDS = 0.25
 LINE_SECONDS = 5.0
-_BAR_CHARS = 20
+# The bar has what the figures leave, up to so many; less than a few say nothing.
+_MOST_BAR_CHARS, _LEAST_BAR_CHARS = 20, 4
 # The newest only: what is seen live is how it goes, and costs the same however long a run is.
 _LIVE_TTFTS = 1000
 
@@ -33,7 +34,6 @@ class Progress:
         run: Run,
         gauges: Gauges,
         stream: TextIO,
-        columns: Callable[[], int],
     ) -> None:
         """Take what is shown, and where.
 
@@ -41,13 +41,11 @@ class Progress:
             clock: the reactor's.
             run: the run.
             gauges: what the gateways say.
-            stream: where to write; a terminal has a bar.
-            columns: how wide that terminal is just now.
+            stream: where to write; a terminal has a bar, as wide as it is just then.
         """
         self._run = run
         self._gauges = gauges
         self._stream = stream
-        self._columns = columns
         self._bar = stream.isatty()
         self._loop = LoopingCall(self._show)
         self._loop.clock = clock
@@ -87,10 +85,13 @@ class Progress:
         if not self._bar:
             self._write(self.line() + "\n")
             return
-        share = self._run.ended / max(1, len(self._run.requests))
-        full = int(share * _BAR_CHARS)
-        text = f"[{'#' * full}{'.' * (_BAR_CHARS - full)}] {self.line()}"
-        self._write("\r\x1b[K" + text[: max(1, self._columns() - 1)])
+        wide = (columns(self._stream) or USUAL_COLUMNS) - 1
+        line = self.line()[:wide]
+        room = min(_MOST_BAR_CHARS, wide - len(line) - len("[] "))
+        if room >= _LEAST_BAR_CHARS:
+            full = int(self._run.ended / max(1, len(self._run.requests)) * room)
+            line = f"[{'#' * full}{'.' * (room - full)}] {line}"
+        self._write(f"\r\x1b[K{line}")
 
     def _write(self, text: str) -> None:
         try:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from twisted_gateway.load import table
-from twisted_gateway.load.advice import SILENT, Advice, Said
+from twisted_gateway.load.advice import Advice, Said
 from twisted_gateway.load.compare import Comparison
-from twisted_gateway.load.figures import Row, Summary
+from twisted_gateway.load.figures import Summary
 from twisted_gateway.load.plots import Bound, Point, Series, plot
 from twisted_gateway.load.results import Ending, Request, Result, Sample
+from twisted_gateway.load.terminal import plain
 
-_MAX_CELL_CHARS = 200
+_MAX_CHARS = 400
+_MAX_FACT_CHARS = 4000
+_MAX_KINDS = 5
+"""How many have dots of a colour of their own; the others, those that ask least, share one."""
 _STYLE = """
 :root{color-scheme:light dark;--line:#8884;--card:#8881;--back:#fff;--ink:#1b1f24;
---c0:#2a6fcf;--c1:#d1690e;--c2:#178a63;--c3:#a045c4;--c4:#c9314a;--c5:#7d7a16}
+--c0:#2a6fcf;--c1:#d1690e;--c2:#178a63;--c3:#a045c4;--c4:#c9314a;--c5:#7d7a16;--c6:#6b7480}
 @media(prefers-color-scheme:dark){:root{--back:#14171a;--ink:#e4e7ea;
---c0:#6ea8f5;--c1:#f0994a;--c2:#4cc598;--c3:#cd8be6;--c4:#f2788a;--c5:#c4c04e}}
+--c0:#6ea8f5;--c1:#f0994a;--c2:#4cc598;--c3:#cd8be6;--c4:#f2788a;--c5:#c4c04e;--c6:#9aa4ae}}
 body{background:var(--back);color:var(--ink);font:15px/1.45 system-ui,sans-serif;
 margin:1.2rem auto;max-width:58rem;padding:0 .9rem}
 h1{font-size:1.3rem;margin:0}h2{font-size:1.05rem;margin:1.6rem 0 .4rem}
@@ -25,6 +30,7 @@ h1{font-size:1.3rem;margin:0}h2{font-size:1.05rem;margin:1.6rem 0 .4rem}
 .cards{display:grid;gap:.6rem;grid-template-columns:repeat(auto-fill,minmax(11.5rem,1fr));
 margin:1rem 0}.cards div{background:var(--card);border:1px solid var(--line);border-radius:.5rem;
 padding:.5rem .7rem}.cards b{display:block;font-size:1.3rem;font-variant-numeric:tabular-nums}
+.warn{border-left:.3rem solid var(--c4);opacity:1;padding-left:.6rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;
 font-variant-numeric:tabular-nums;margin:.3rem 0;white-space:nowrap}
 td,th{border-top:1px solid var(--line);padding:.22rem .55rem;text-align:right}
@@ -33,7 +39,8 @@ text-align:left}tr.all td{font-weight:600}.facts td{text-align:left;white-space:
 .facts td:first-child{opacity:.8;padding-right:1.5rem;vertical-align:top}
 .advice{background:var(--card);border-left:.3rem solid var(--c0);border-radius:.3rem;
 margin:.5rem 0;padding:.5rem .8rem}figure{margin:1.1rem 0}
-figcaption{font-weight:600}svg{display:block;height:auto;width:100%}
+figcaption{font-weight:600}figcaption small{font-weight:400;opacity:.8;padding-left:.4rem}
+h1,.dim,.note,.facts td,.advice{overflow-wrap:anywhere}svg{display:block;height:auto;width:100%}
 .legend{display:flex;flex-wrap:wrap;font-size:.85rem;gap:.1rem 1.1rem;margin:.15rem 0}
 .tick{fill:currentColor;font-size:11px;opacity:.75}.grid{fill:none;stroke:var(--line)}
 .bound{fill:none;opacity:.6;stroke:currentColor;stroke-dasharray:5 4}
@@ -41,6 +48,8 @@ figcaption{font-weight:600}svg{display:block;height:auto;width:100%}
 path.wide{opacity:.55;stroke-width:4}.crosses{fill:none;stroke:var(--c);
 stroke-width:1.5}.dots{fill:none;opacity:.75;stroke:var(--c);stroke-linecap:round;stroke-width:5}
 .absent{background:var(--card);border-radius:.3rem;padding:.6rem .8rem}
+@media(max-width:40rem){.tick{font-size:20px}.line,.crosses{stroke-width:2.5}
+.dots{stroke-width:9}.cards{grid-template-columns:1fr 1fr}}
 @media print{body{max-width:none}}
 """
 _NO_STATUS = "The gateway's /status.json was not to be had, so there is nothing to draw."
@@ -48,22 +57,22 @@ _NO_STATUS = "The gateway's /status.json was not to be had, so there is nothing 
 
 def report(result: Result, summary: Summary, advice: Advice) -> str:
     """Give the page of one run."""
-    settings = result.settings
+    cut = result.interrupted
     return _page(
-        f"Load test {settings.workload}",
+        f"Load test {result.settings.workload}",
         [
             f"<p class=dim>{_about(result)}</p>",
             _cards(summary),
             "<h2>What it argues for</h2>",
-            _advice("maxParkSeconds", advice.max_park_seconds, " s"),
-            _advice("maxQueueDepth", advice.max_queue_depth, ""),
-            *(f"<p class=note>{escape(note)}</p>" for note in table.notes(result)),
+            _advice("maxParkSeconds", advice.max_park_seconds),
+            _advice("maxQueueDepth", advice.max_queue_depth),
+            *(f"<p class=note>{_text(note)}</p>" for note in table.notes(result, summary)),
             "<h2>Over time</h2>",
             *_plots(result),
             "<h2>By kind</h2>",
-            _rows("kind", summary.kinds, summary.all),
+            _table(table.table("kind", [*summary.kinds, summary.all], cut=cut), last_is_all=True),
             *(
-                ["<h2>By tenant</h2>", _rows("tenant", summary.tenants)]
+                ["<h2>By tenant</h2>", _table(table.table("tenant", summary.tenants, cut=cut))]
                 if len(summary.tenants) > 1
                 else []
             ),
@@ -80,9 +89,9 @@ def comparison(compared: Comparison) -> str:
     return _page(
         "Two load tests",
         [
-            f"<p class=dim>A: {escape(compared.names[0])}: {_about(first)}</p>",
-            f"<p class=dim>B: {escape(compared.names[1])}: {_about(second)}</p>",
-            *(f"<p class=note>{escape(note)}</p>" for note in compared.notes),
+            f"<p class=dim>A: {_text(compared.names[0])}: {_about(first)}</p>",
+            f"<p class=dim>B: {_text(compared.names[1])}: {_about(second)}</p>",
+            *(f'<p class="note warn">{_text(note)}</p>' for note in compared.notes),
             _table([("", "A", "B", "B / A"), *compared.rows]),
             f"<p class=note>{escape(table.FOOTNOTE)}</p>",
             "<h2>Over time</h2>",
@@ -97,8 +106,8 @@ def _page(title: str, parts: Iterable[str]) -> str:
         '<meta name=viewport content="width=device-width,initial-scale=1">'
         "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; "
         "style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{_STYLE}</style>"
-        f"<h1>{escape(title)}</h1>{''.join(parts)}</html>\n"
+        f"<title>{_text(title)}</title><style>{_STYLE}</style>"
+        f"<h1>{_text(title)}</h1>{''.join(parts)}</html>\n"
     )
 
 
@@ -106,7 +115,7 @@ def _about(result: Result) -> str:
     settings = result.settings
     options = "".join(f", {name} {value:g}" for name, value in settings.options.items())
     speed = "" if settings.speed == 1 else f", {settings.speed:g} times as fast"
-    return escape(
+    return _text(
         f"{settings.workload} (seed {settings.seed}{options}) for model {settings.model} at "
         f"{', '.join(settings.to)}{speed}, {settings.started}, llm-gateway-load {settings.version}"
     )
@@ -124,7 +133,7 @@ def _cards(summary: Summary) -> str:
         ("most parked", table.number(summary.most_parked)),
         ("answer tokens/s", f"{row.tokens_per_second:.1f}"),
     )
-    cards = "".join(f"<div>{name}<b>{escape(value)}</b></div>" for name, value in pairs)
+    cards = "".join(f"<div>{name}<b>{_text(value)}</b></div>" for name, value in pairs)
     return f"<div class=cards>{cards}</div>"
 
 
@@ -132,33 +141,32 @@ def _seconds(value: float | None) -> str:
     return "none" if value is None else f"{table.seconds(value)} s"
 
 
-def _advice(key: str, said: Said, unit: str) -> str:
-    value = SILENT if said.value is None else f"{said.value}{unit}"
-    force = "" if said.in_force is None else f" In force: {said.in_force:g}{unit}."
-    return f"<p class=advice><b>{key}: {escape(value)}</b><br>{escape(said.why + force)}</p>"
+def _advice(key: str, said: Said) -> str:
+    why = said.why[:1].upper() + said.why[1:]
+    force = f" In force: {said.force}." if said.force else ""
+    return f"<p class=advice><b>{key}: {_text(said.headline)}</b><br>{_text(why + force)}</p>"
 
 
-def _rows(name: str, rows: Sequence[Row], last: Row | None = None) -> str:
-    cells = [(name, *table.HEADS[1:]), *(table.cells(row) for row in rows)]
-    return _table(cells, None if last is None else table.cells(last))
-
-
-def _table(rows: Sequence[Sequence[str]], last: Sequence[str] | None = None) -> str:
+def _table(rows: Sequence[Sequence[str]], *, last_is_all: bool = False) -> str:
     head, *body = rows
-    text = "<tr>" + "".join(f"<th>{_cell(cell)}" for cell in head)
-    text += "".join("<tr>" + "".join(f"<td>{_cell(cell)}" for cell in row) for row in body)
-    if last is not None:
-        text += "<tr class=all>" + "".join(f"<td>{_cell(cell)}" for cell in last)
+    text = "<tr>" + "".join(f"<th>{_text(cell)}" for cell in head)
+    for place, row in enumerate(body, 1):
+        whole = last_is_all and place == len(body)
+        text += "<tr class=all>" if whole else "<tr>"
+        text += "".join(f"<td>{_text(cell)}" for cell in row)
     return f"<div class=wide><table>{text}</table></div>"
 
 
 def _facts(pairs: Iterable[tuple[str, str]]) -> str:
-    rows = "".join(f"<tr><td>{_cell(name)}<td>{_cell(value)}" for name, value in pairs)
+    rows = "".join(
+        f"<tr><td>{_text(name)}<td>{_text(value, _MAX_FACT_CHARS)}" for name, value in pairs
+    )
     return f"<table class=facts>{rows}</table>"
 
 
-def _cell(text: str) -> str:
-    return escape(text if len(text) <= _MAX_CELL_CHARS else text[: _MAX_CELL_CHARS - 1] + "…")
+def _text(text: str, most: int = _MAX_CHARS) -> str:
+    """Make markup of what may come from anywhere: no elements, no controls, no great length."""
+    return escape(plain(text if len(text) <= most else text[: most - 1] + "…"))
 
 
 # The plots.
@@ -243,12 +251,17 @@ def _both_plots(first: Result, second: Result) -> Iterable[str]:
 
 
 def _answered(result: Result) -> Iterable[Series]:
-    kinds = sorted({request.kind for request in result.requests})
+    sizes = Counter(request.kind for request in result.requests)
+    own = sorted(kind for kind, _ in sizes.most_common(_MAX_KINDS))
     # Colour 4, red, is left for those without an answer.
     colours = [0, 1, 2, 3, 5]
-    for index, kind in enumerate(kinds):
+    for kind, colour in zip(own, colours, strict=False):
         points = _ttfts(one for one in result.requests if one.kind == kind)
-        yield Series(name=kind, points=points, colour=colours[index % len(colours)], form="dots")
+        yield Series(name=kind, points=points, colour=colour, form="dots")
+    rest = len(sizes) - len(own)
+    if rest:
+        points = _ttfts(one for one in result.requests if one.kind not in own)
+        yield Series(name=f"{rest} other kinds", points=points, colour=6, form="dots")
 
 
 def _ttfts(requests: Iterable[Request]) -> list[Point]:

@@ -223,9 +223,28 @@ def read(path: Path) -> Result:
     if len(data) > MAX_FILE_BYTES:
         raise Unreadable(f"{path}: expected a file of at most {MAX_FILE_BYTES} bytes")
     try:
-        return msgspec.json.decode(data, type=Result)
+        result = msgspec.json.decode(data, type=Result)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as fault:
         raise Unreadable(f"{path}: expected a file of schema {SCHEMA}: {fault}") from None
+    fault_of_it = _contradiction(result)
+    if fault_of_it is not None:
+        raise Unreadable(f"{path}: expected a file of schema {SCHEMA}: {fault_of_it}")
+    return result
+
+
+def _contradiction(result: Result) -> str | None:
+    """Say in what a file of the right form is none that a run has written; None for nothing."""
+    for index, request in enumerate(result.requests):
+        if request.number != index:
+            return f"request {request.number} is in the place of {index}"
+        if request.ending is Ending.COMPLETED and not request.tries:
+            return f"request {index} completed without a try"
+    for place in result.places:
+        if not 0 <= place.number < len(result.requests) or not result.requests[place.number].tries:
+            return f"a place in the queue was told to request {place.number}, which never asked"
+    if result.took < 0 or result.settings.speed <= 0:
+        return "time goes backwards"
+    return None
 
 
 def as_json(result: Result, **more: Any) -> bytes:

@@ -35,6 +35,9 @@ MAX_PLACES = 20_000
 # What OpenAI's clients wait where no Retry-After says otherwise.
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 8.0
 _LONGEST_RETRY_AFTER_SECONDS = 3600.0
+# No key, a wrong one, no such model or path, nothing that can be asked: whoever asks, and however
+# often. A 400 may be one prompt's own, such as one that is too long.
+_UNSERVED = frozenset({401, 403, 404, 405})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,8 @@ class Run:
         late: the most wall seconds by which a request was sent after its time.
         ended: how many requests have ended.
         completed: how many of them completed.
+        unserved: why the run has stopped by itself: the first answer that an address gave says
+            that it serves no such thing, or not to us; None: it has not.
         refused: how many tries were refused.
         ttfts: to the first content, of requests that have ended, in the order of their ends.
     """
@@ -86,6 +91,8 @@ class Run:
         self.late = 0.0
         self.ended = self.completed = self.refused = self._tokens = 0
         self.ttfts: list[float] = []
+        self.unserved: str | None = None
+        self._heard: set[str] = set()
         self._clock = clock
         self._agent = agent
         self._arrivals = arrivals
@@ -224,7 +231,18 @@ class Run:
             exchange.close(request.ending)
             del self._exchanges[number]
             self._note(exchange, number)
+            self._hear(base, exchange.record)
         return exchange.record
+
+    def _hear(self, base: str, one: Try) -> None:
+        """Stop where the first that an address says is that it will answer nobody."""
+        if one.status is None or base in self._heard:
+            return
+        self._heard.add(base)
+        if one.status in _UNSERVED and self.unserved is None:
+            self.unserved = f"{base} serves nobody: {one.reason}"
+            # Later: the client that hears this is among those who are ended.
+            self._clock.callLater(0, self.stop)
 
     def _note(self, exchange: Exchange, number: int) -> None:
         self._tokens += exchange.record.tokens

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from twisted_gateway.load.advice import Advice, sentence
 from twisted_gateway.load.figures import Row, Summary
-from twisted_gateway.load.results import Ending, Result
+from twisted_gateway.load.results import Result
+from twisted_gateway.load.terminal import grid, plain, wrapped
 
-HEADS = (
-    *("", "asked", "completed", "refused", "gave up", "failed", "TTFT p50", "TTFT p95"),
-    *("p95 of all*", "whole p50", "whole p95", "tokens/s"),
-)
+_COUNTS = ("asked", "completed", "refused", "gave up", "failed")
+_TIMES = ("TTFT p50", "TTFT p95", "p95 of all*", "whole p50", "whole p95", "tokens/s")
 FOOTNOTE = (
     "* TTFT of all streams: one that got no answer counts with all of its patience. "
     "The other times are of requests that completed. All are model seconds."
 )
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """Give a row as text, in the order of `HEADS`."""
+def table(name: str, rows: Sequence[Row], *, cut: bool) -> list[tuple[str, ...]]:
+    """Give the cells of a table, its head first.
+
+    Args:
+        name: what the rows are.
+        rows: their figures.
+        cut: whether to say how many were cut: the run was ended early.
+    """
+    head = (name, *_COUNTS, *(("cut",) if cut else ()), *_TIMES)
+    return [head, *(_cells(row, cut) for row in rows)]
+
+
+def _cells(row: Row, cut: bool) -> tuple[str, ...]:
     return (
         row.name,
         str(row.asked),
@@ -27,6 +37,7 @@ def cells(row: Row) -> tuple[str, ...]:
         str(row.refused),
         str(row.gave_up),
         str(row.failed),
+        *((str(row.interrupted),) if cut else ()),
         seconds(row.ttft_p50),
         seconds(row.ttft_p95),
         seconds(row.ttft_all_p95),
@@ -64,21 +75,27 @@ def facts(result: Result, summary: Summary) -> list[tuple[str, str]]:
         ("most in the engine at once", number(summary.most_in_engine)),
         ("tokens worked in vain, at least", number(summary.wasted_tokens)),
     ]
+    if result.interrupted:
+        pairs.append(("tokens worked for those cut, at least", number(summary.cut_tokens)))
     if summary.most_truly is not None:
         pairs.append(("most in the engine by its own account", number(summary.most_truly)))
     if summary.eta_error is not None:
-        pairs.append(("promised times were off by (median)", f"{summary.eta_error:+.1f} s"))
+        pairs.append(("first token, against the first promise, median", _late(summary.eta_error)))
     return pairs
 
 
-def notes(result: Result) -> list[str]:
+def _late(off: float) -> str:
+    return f"{abs(off):.1f} s {'later' if off >= 0 else 'earlier'}"
+
+
+def notes(result: Result, summary: Summary) -> list[str]:
     """Give what a reader must know to judge the figures."""
     settings, said = result.settings, []
     if result.interrupted:
-        under_way = sum(one.ending is Ending.INTERRUPTED for one in result.requests)
         said.append(
-            f"The run was ended early: {under_way} clients had not come or were under way, and "
-            "count for nothing."
+            f"The run was ended early. Cut while they asked or waited: {summary.all.interrupted}; "
+            f"not come yet: {summary.not_come}. Shares and times are those of the others, and "
+            "what the run argues for is the least: who was cut might have waited longer."
         )
     if settings.speed != 1:
         meant = "wall" if settings.retry_after == "wall" else "model"
@@ -101,38 +118,25 @@ def notes(result: Result) -> list[str]:
     return said
 
 
-def render(result: Result, summary: Summary, advice: Advice) -> str:
-    """Give all that is printed at the end of a run."""
-    rows = [*(cells(row) for row in summary.kinds), *(cells(row) for row in summary.tenants)]
-    kinds = [("kind", *HEADS[1:]), *rows[: len(summary.kinds)], cells(summary.all)]
-    tenants = [("tenant", *HEADS[1:]), *rows[len(summary.kinds) :]]
-    parts = [grid(kinds)]
+def render(result: Result, summary: Summary, advice: Advice, *, columns: int | None = None) -> str:
+    """Give all that is printed at the end of a run.
+
+    Args:
+        result: the run.
+        summary: its figures.
+        advice: what it argues for.
+        columns: how wide the terminal is; None for a file, where lines are as long as they are.
+    """
+    cut = result.interrupted
+    parts = [grid(table("kind", [*summary.kinds, summary.all], cut=cut), columns)]
     if len(summary.tenants) > 1:
-        parts.append(grid(tenants))
-    parts.append(FOOTNOTE)
-    parts.append("\n".join(f"{name}: {value}" for name, value in facts(result, summary)))
-    parts.append(
-        "This run argues for\n  "
-        + sentence("maxParkSeconds", advice.max_park_seconds)
-        + "\n  "
-        + sentence("maxQueueDepth", advice.max_queue_depth)
-    )
-    parts += [f"Note: {note}" for note in notes(result)]
+        parts.append(grid(table("tenant", summary.tenants, cut=cut), columns))
+    pairs = "\n".join(f"{name}: {value}" for name, value in facts(result, summary))
+    argues = [
+        "This run argues for",
+        "  " + sentence("maxParkSeconds", advice.max_park_seconds),
+        "  " + sentence("maxQueueDepth", advice.max_queue_depth),
+    ]
+    told = [f"Note: {note}" for note in notes(result, summary)]
+    parts += [wrapped(text, columns) for text in (FOOTNOTE, pairs, "\n".join(argues), *told)]
     return plain("\n\n".join(parts)) + "\n"
-
-
-def plain(text: str) -> str:
-    """Keep a server's words from steering the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
-
-
-def grid(rows: Sequence[Sequence[str]]) -> str:
-    """Align cells in columns: the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(row, widths) for row in rows)
-
-
-def _line(row: Sequence[str], widths: Iterable[int]) -> str:
-    first, *rest = zip(row, widths, strict=True)
-    cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)]
-    return "  ".join(cells).rstrip()

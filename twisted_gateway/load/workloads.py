@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
-from twisted_gateway.load.arrivals import Arrival
+from twisted_gateway.load.arrivals import MAX_SECONDS, MAX_TOKENS, Arrival
+from twisted_gateway.load.drawing import Drawing
 
 LONG_TOKENS = 16_384
 """A prompt that is longer is a long one in reports."""
-ESTIMATE_SIGMA = 0.2
-"""How far estimates of prompts are off: the deviation of their logarithm."""
-_TRIES = ((1, 3, 6), (0.2, 0.5, 0.3))
-_MAX_TOKENS = (512, 1024, 4096)
+_MOST = 1_000_000.0
+"""Of an option that is neither a time, nor a length, nor a probability."""
 _CHATS_PER_SECOND = 0.24
 """Of W4's kind, about what the engine serves."""
 _LAST_ENDS_SECONDS = 60.0
@@ -45,8 +44,8 @@ def workload(name: str, rng: random.Random, **options: float) -> list[Arrival]:
         The arrivals, by time.
 
     Raises:
-        ValueError: there is no such workload.
-        TypeError: it has no such option.
+        ValueError: there is no such workload, it has no such option, or it would come to too many
+            clients, too long ones, or too late ones.
     """
     return [arrival for arrival, _ in estimated(name, rng, **options)]
 
@@ -67,60 +66,6 @@ def duration(name: str, **options: float) -> float:
     Arguments and errors are those of `workload`.
     """
     return _made(name, options).duration_seconds
-
-
-class Drawing:
-    """Draws clients one by one, each with the same numbers in the same order."""
-
-    def __init__(self, rng: random.Random) -> None:
-        """Draw from `rng`."""
-        self.rng = rng
-        self.drawn: list[tuple[Arrival, int]] = []
-
-    def client(
-        self,
-        at: float,
-        tenant: str,
-        prompt_tokens: float,
-        answer_tokens: float,
-        *,
-        kind: str,
-        patience_seconds: float,
-        direct: float,
-        nonstream: float = 0.0,
-        group: str | None = None,
-        prefix_tokens: int = 0,
-    ) -> None:
-        """Draw what is left to chance of a client; `direct` and `nonstream` are probabilities."""
-        rng = self.rng
-        prompt, answer = max(1, int(prompt_tokens)), max(2, int(answer_tokens))
-        tries = rng.choices(*_TRIES)[0]
-        max_tokens = max(answer, rng.choice((answer, *_MAX_TOKENS)))
-        stream = rng.random() >= nonstream
-        is_direct = rng.random() < direct
-        estimate = max(1, int(prompt * rng.lognormvariate(0, ESTIMATE_SIGMA)))
-        arrival = Arrival(
-            at=at,
-            tenant=tenant,
-            prompt_tokens=prompt,
-            answer_tokens=answer,
-            max_tokens=max_tokens,
-            group=group,
-            prefix_tokens=prefix_tokens,
-            stream=stream,
-            direct=is_direct,
-            tries=tries,
-            patience_seconds=patience_seconds,
-            kind=kind,
-        )
-        self.drawn.append((arrival, estimate))
-
-    def times(self, per_second: float, until: float) -> Iterator[float]:
-        """Arrivals at random from 10 s on, each drawn when it is asked for."""
-        at = 10.0 + self.rng.expovariate(per_second)
-        while at <= until:
-            yield at
-            at += self.rng.expovariate(per_second)
 
 
 class Workload(Protocol):
@@ -366,4 +311,27 @@ NAMES = tuple(_WORKLOADS)
 def _made(name: str, options: dict[str, float]) -> Workload:
     if name not in _WORKLOADS:
         raise ValueError(f"there is no workload {name!r}; there are {', '.join(NAMES)}")
+    kind: Any = _WORKLOADS[name]
+    known = [one.name for one in fields(kind)]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ValueError(
+            f"{name} has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}"
+        )
+    for option, value in options.items():
+        least, most = _bounds(option)
+        # NaN is in no range.
+        if not least <= value <= most:
+            raise ValueError(f"{option}: expected a number from {least:g} to {most:,.0f}")
     return _WORKLOADS[name](**options)
+
+
+def _bounds(option: str) -> tuple[float, float]:
+    """Give the least and the most that an option may be, which its name says."""
+    if option == "direct":
+        return 0.0, 1.0
+    if option.endswith("_tokens"):
+        return 1.0, float(MAX_TOKENS)
+    if option == "seconds" or option.endswith("_seconds"):
+        return 0.0, MAX_SECONDS
+    return 0.0, _MOST
