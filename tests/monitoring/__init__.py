@@ -1,0 +1,1 @@
+"""Alerts and dashboard: that they speak of what there is."""
