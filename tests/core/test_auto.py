@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import TestCase, examples
-from twisted_gateway.core.gate import Admitted, Decision, Gate, Ticket
+from twisted_gateway.core.decision import Admitted, Decision
+from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.learner import (
     CONTESTED_PAGES,
     SHOWN_SECONDS,
@@ -23,6 +24,7 @@ from twisted_gateway.core.learner import (
 )
 from twisted_gateway.core.policy import Ordering, Policy
 from twisted_gateway.core.sample import Sample
+from twisted_gateway.core.ticket import Ticket
 
 
 class Pages(TestCase):

@@ -163,6 +163,9 @@ class Content(TestCase):
         """Usage in the same chunk takes nothing from the content."""
         seen = of({**chat(content="x"), "usage": {"prompt_tokens": 4, "completion_tokens": 2}})
         self.assertEqual(seen, Meaning(content=True, completion_tokens=2, prompt_tokens=4))
+        details = {"cached_tokens": 3}
+        seen = of({"choices": [], "usage": {"prompt_tokens": 4, "prompt_tokens_details": details}})
+        self.assertEqual(seen, Meaning(prompt_tokens=4, cached_tokens=3))
 
 
 class Usage(TestCase):

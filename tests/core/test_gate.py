@@ -7,26 +7,15 @@ from typing import Any
 
 from tests.support import TestCase
 from twisted_gateway.core import estimate
-from twisted_gateway.core.gate import (
-    Admitted,
-    Decision,
-    Gate,
-    Hold,
-    IllegalCall,
-    ModelTotals,
-    Parked,
-    Passed,
-    Priority,
-    Reason,
-    Refused,
-    Sight,
-    Ticket,
-    TicketState,
-)
-from twisted_gateway.core.ledger import Bay, Verdict
+from twisted_gateway.core.bay import Bay, Verdict
+from twisted_gateway.core.decision import Admitted, Decision, Parked, Passed, Reason, Refused
+from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.line import Agenda, FifoLine
 from twisted_gateway.core.policy import Ordering, Policy, WhenStale
 from twisted_gateway.core.sample import Sample
+from twisted_gateway.core.selection import Selection
+from twisted_gateway.core.ticket import IllegalCall, Priority, Ticket, TicketState
+from twisted_gateway.core.view import Hold, ModelTotals, Sight
 
 FOUR = Policy(max_inflight=4, ordering=Ordering.FIFO)
 IDLE = Sample(running=0, waiting=0)
@@ -399,6 +388,18 @@ class Kv(GateTests):
         self.assertEqual(admitted(gate.finished(kept, 70)), [big, last])
         self.assertEqual(self.sent(bigger), 0)
 
+    def test_passing_with_two_engines(self) -> None:
+        """Where one engine lacks KV, and the other all room, who fits into the one may pass."""
+        policy = replace(FOUR, max_inflight=2)
+        gate = Gate(policy, engines=2)
+        calm = Sample(running=0, waiting=0, kv_usage=0.0, kv_tokens=10_000)
+        for engine, sample in enumerate((calm, Sample(running=2, waiting=0))):
+            gate.poll_sent(engine, 0)
+            gate.poll_ok(engine, sample, 0)
+        _kept, big = self.burst(gate, 2, 1, prompt_tokens=6000)
+        self.assertEqual(big.state, TicketState.PARKED)
+        self.assertEqual(self.sent(self.burst(gate, 1, 2, prompt_tokens=10)), 1)
+
     def test_passing_begins_anew(self) -> None:
         """A head that went, and was refused by the engine, is again passed for 60 s."""
         gate = self.gate(0.0, 10_000, max_inflight=8)
@@ -432,13 +433,13 @@ class Kv(GateTests):
         gate = self.gate(0.0, 10_000, max_queue_depth=9999)
         self.burst(gate, 1001, 1, prompt_tokens=6000)
         judged: list[Ticket] = []
-        choose = gate._choose
+        choose = Selection._choose
 
-        def watched(one: Ticket, *rest: Any, **named: Any) -> tuple[Bay | None, Verdict]:
-            judged.append(one)
-            return choose(one, *rest, **named)
+        def watched(one: Selection, ticket: Ticket, **named: Any) -> tuple[Bay | None, Verdict]:
+            judged.append(ticket)
+            return choose(one, ticket, **named)
 
-        self.patch(gate, "_choose", watched)
+        self.patch(Selection, "_choose", watched)
         gate.tick(2)
         self.assertEqual(len(judged), 1)
         (small,) = self.burst(gate, 1, 4, prompt_tokens=10)
@@ -692,7 +693,7 @@ class EngineRefusals(GateTests):
         for now in range(0, 400, 2):
             self.assertEqual(gate.refused_by_engine(one, now, connected=False), [Parked(one)])
             self.assertEqual(admitted(gate.tick(now + 2)), [one])
-        self.assertLess(len(gate._bounds._heap), 100)
+        self.assertLess(len(gate._queue._bounds._heap), 100)
 
     def test_bounds_do_not_touch_it(self) -> None:
         """A ticket that parks again is refused neither for number nor for bytes."""

@@ -20,21 +20,11 @@ from hypothesis.stateful import (
 )
 
 from tests.support import TestCase, examples
-from twisted_gateway.core.gate import (
-    Admitted,
-    Decision,
-    Gate,
-    IllegalCall,
-    Parked,
-    Passed,
-    Priority,
-    Reason,
-    Refused,
-    Ticket,
-    TicketState,
-)
+from twisted_gateway.core.decision import Admitted, Decision, Parked, Passed, Reason, Refused
+from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.policy import Ordering, Policy, WhenStale
 from twisted_gateway.core.sample import Sample
+from twisted_gateway.core.ticket import IllegalCall, Priority, Ticket, TicketState
 
 # Both readings write each formula in the same way, so that they round alike and can be compared
 # for equality; only sums of many costs are compared with a tolerance.
@@ -100,7 +90,8 @@ class Model:
         self.used: dict[str, tuple[float, float]] = {}
         self.read: list[int] = []  # the latest last
         self.most_blocks = 10_000
-        self.prefill_rates: list[float] = []
+        self.reading: dict[Ticket, float] = {}
+        self.prefill_rates: list[tuple[float, bool]] = []  # and whether the engine told of it
         self.decode_rates: list[float] = []
 
     # What is in force
@@ -157,17 +148,27 @@ class Model:
     def rates(self) -> tuple[float, float, bool]:
         """Tokens a second of prefill and decode, and whether they count as learned."""
         named = (self.policy.prefill_tokens_per_second, self.policy.decode_tokens_per_second)
+        told = self.tercile([rate for rate, confirmed in self.prefill_rates if confirmed])
+        known = told or named[0] or None
         seen = [
-            sorted(rates[-15:], reverse=True)[-(-len(rates[-15:]) // 3) - 1]
-            if len(rates) >= 5
-            else None
-            for rates in (self.prefill_rates, self.decode_rates)
+            self.tercile(
+                [
+                    rate if confirmed or known is None else sorted((known / 4, rate, known * 4))[1]
+                    for rate, confirmed in self.prefill_rates
+                ]
+            ),
+            self.tercile(self.decode_rates),
         ]
         return (
             seen[0] or named[0] or 525.0,
             seen[1] or named[1] or 25.0,
             None not in seen or named != (None, None),
         )
+
+    def tercile(self, rates: list[float]) -> float | None:
+        """What the last 15 show, five at least."""
+        last = sorted(rates[-15:], reverse=True)
+        return last[-(-len(last) // 3) - 1] if len(rates) >= 5 else None
 
     def price(self, ticket: Ticket) -> Price:
         prefill_rate, decode_rate, known = self.rates()
@@ -399,14 +400,18 @@ class Model:
             engine.lane = None
         read = [block for block in self.read if block not in ticket.blocks]
         self.read = [*read, *reversed(ticket.blocks)][-self.most_blocks :]
-        price = self.sent_for[ticket]
-        alone = ticket not in self.contended and not price.shared
-        if ticket.stream and alone and ticket.prompt_tokens >= 1000:
-            took = max(0.001, now - ticket.sent_at)
-            self.prefill_rates.append(ticket.prompt_tokens / took)
+        if ticket.stream and ticket not in self.contended:
+            self.reading[ticket] = max(0.001, now - ticket.sent_at)
 
     def ended(self, ticket: Ticket, now: float) -> None:
         """The end of a ticket's answer."""
+        told, cached = ticket.told_tokens, ticket.cached_tokens
+        if ticket in self.reading and (
+            not self.sent_for[ticket].shared or (told is not None and cached is not None)
+        ):
+            read = ticket.prompt_tokens if told is None else told - (cached or 0)
+            if read >= 1000:
+                self.prefill_rates.append((read / self.reading[ticket], told is not None))
         tokens = ticket.generated_tokens - 1
         began = ticket.first_content_at
         if ticket.stream and ticket.n == 1 and began is not None and tokens >= 32:
@@ -634,9 +639,14 @@ class GateMachine(RuleBasedStateMachine):
         assert self.served(decisions) == []
 
     @precondition(lambda self: self.of(TicketState.SENT))
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
+    @rule(
+        data=st.data(),
+        told=st.sampled_from([None, 100, 1050, 9000]),
+        cached=st.sampled_from([None, 0, 40, 2000]),
+    )
+    def finish(self, data: st.DataObject, told: int | None, cached: int | None) -> None:
         ticket = data.draw(st.sampled_from(self.of(TicketState.SENT)))
+        ticket.told_tokens, ticket.cached_tokens = told, cached
         self.finish_one(ticket)
 
     def finish_one(self, ticket: Ticket) -> None:
@@ -653,8 +663,9 @@ class GateMachine(RuleBasedStateMachine):
         prefill=st.sampled_from([0.5, 1.0, 10.0]),
         decode=st.sampled_from([1.0, 8.0]),
         count=st.sampled_from([1, 5]),
+        told=st.sampled_from([None, 1050, 20_000]),
     )
-    def serve_alone(self, prefill: float, decode: float, count: int) -> None:
+    def serve_alone(self, prefill: float, decode: float, count: int, told: int | None) -> None:
         """Long prompts, one after the other, by which rates can be learned."""
         for _ in range(count):
             ticket = Ticket(
@@ -672,6 +683,7 @@ class GateMachine(RuleBasedStateMachine):
             assert self.served(decisions) == []
             self.now += decode
             ticket.generated_tokens += 64
+            ticket.told_tokens = told
             self.finish_one(ticket)
 
     @precondition(lambda self: self.of(TicketState.SENT))

@@ -16,6 +16,7 @@ from twisted_gateway.core.headers import (
     Pair,
     client_address,
     is_event_stream,
+    is_json,
     is_trusted,
     is_websocket_handshake,
     outside_location,
@@ -482,6 +483,17 @@ class Kinds(TestCase):
             (None, False),
         ):
             self.assertEqual(is_event_stream(value), expected, value)
+
+    def test_json(self) -> None:
+        """The type counts, in any case and with any parameters; a kin of it is another."""
+        for value, expected in (
+            (b"application/json", True),
+            (b"Application/JSON; charset=utf-8", True),
+            (b"application/problem+json", False),
+            (b"", False),
+            (None, False),
+        ):
+            self.assertEqual(is_json(value), expected, value)
 
     def test_pairs_of_twisted_headers(self) -> None:
         """Twisted's headers come out as pairs, values in order."""

@@ -8,21 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support import TestCase
-from twisted_gateway.core.gate import (
-    Admitted,
-    Decision,
-    Gate,
-    Parked,
-    Passed,
-    Priority,
-    Reason,
-    Refused,
-    Ticket,
-    TicketState,
-)
+from twisted_gateway.core.decision import Admitted, Decision, Parked, Passed, Reason, Refused
+from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.order import MOST_TENANTS, CostLine, Costs, Tenants, heaviest
 from twisted_gateway.core.policy import Ordering, Policy, Replicas, WhenStale
 from twisted_gateway.core.sample import Sample
+from twisted_gateway.core.ticket import Priority, Ticket, TicketState
 
 # Prompts of 500 tokens take a second, and 100 tokens of an answer cost one of the engine's.
 NAMED = Policy(max_inflight=4, prefill_tokens_per_second=500.0, decode_tokens_per_second=25.0)
@@ -30,6 +21,7 @@ ONE = replace(NAMED, max_inflight=1)
 TWO_REPLICAS = replace(NAMED, max_inflight=2, replicas=Replicas(count=2))
 WIDE = replace(NAMED, max_inflight=9)
 UNNAMED = Policy(max_inflight=4)
+PATIENT = Policy()
 SECOND = 500
 LONG = 20 * SECOND
 """A prompt that takes 20 s, where more than 15 is long."""
@@ -358,8 +350,10 @@ class Learning(OrderTests):
 
     def serve(self, gate: Gate, count: int, now: float = 0, **named: Any) -> None:
         """Serve so many one after another: prompts of 1,000 tokens in 4 s, 40 events in 2."""
+        told, cached = named.pop("told", None), named.pop("cached", None)
         for number in range(count):
             one = ticket(seconds=2, **{"stream": True, **named})
+            one.told_tokens, one.cached_tokens = told, cached
             start = now + 100 * number
             self.assertEqual(admitted(gate.submit(one, start)), [one])
             one.generated_tokens = 1
@@ -444,6 +438,85 @@ class Learning(OrderTests):
         gate = Gate(UNNAMED)
         self.serve(gate, 5, blocks=(1,))
         self.assertEqual(self.rates(gate)[:2], (525, 20))
+
+    def test_what_the_engine_tells(self) -> None:
+        """Where the answer says how long its prompt was, that counts, less what was cached."""
+        for told, cached, rate in (
+            (2000, None, 500),
+            (2000, 0, 500),
+            (5000, 1000, 1000),
+            (5000, 4001, 525),
+            (999, None, 525),
+        ):
+            gate = Gate(UNNAMED)
+            self.serve(gate, 5, told=told, cached=cached)
+            self.assertEqual(self.rates(gate)[0], rate, f"{told} told, {cached} cached")
+
+    def test_a_known_prefix_of_which_the_engine_tells(self) -> None:
+        """What the engine says of its cache goes before what was read lately."""
+        gate = Gate(UNNAMED)
+        self.serve(gate, 5, blocks=(1,), told=2000)
+        self.assertEqual(self.rates(gate)[0], 525)
+        self.serve(gate, 5, 1000, blocks=(1,), told=5000, cached=1000)
+        self.assertEqual(self.rates(gate)[0], 1000)
+
+    def flood(self, gate: Gate, bytes_each: int, took: float, count: int = 60) -> None:
+        """One client's streams: of so many bytes, read in so many seconds, and nothing told."""
+        for number in range(count):
+            one = Ticket(
+                model="m", policy=PATIENT, stream=True, prompt_tokens=bytes_each // 4, tenant="evil"
+            )
+            now = 10_000.0 + 1000 * number
+            self.assertEqual(admitted(gate.submit(one, now)), [one])
+            one.generated_tokens = 1
+            gate.first_content(one, now + took)
+            gate.finished(one, now + took)
+
+    def verdicts(self, gate: Gate, now: float = 1e6) -> tuple[bool, bool]:
+        """Whether a prompt of 40 s counts as long, and whether one of 60 s could be in time."""
+        for _ in range(gate.view(now).engines[0].max_inflight):
+            gate.submit(ticket(), now)
+        long, fair = (ticket(seconds=seconds, policy=PATIENT) for seconds in (40, 60))
+        gate.submit(long, now)
+        gate.submit(fair, now)
+        return long.long, fair.deadline_at > now + 10
+
+    def test_a_member_that_the_engine_ignores(self) -> None:
+        """A client that makes its prompts look long does not make everybody's look short.
+
+        Of a body of 4 MB the engine reads nearly nothing, in a tenth of a second.
+        """
+        learned = Gate(UNNAMED)
+        self.serve(learned, 5, told=2000)
+        self.assertEqual(self.verdicts(learned), (True, True))
+        for gate in (Gate(UNNAMED), Gate(replace(UNNAMED, prefill_tokens_per_second=500.0))):
+            self.serve(gate, 5, told=2000)
+            self.flood(gate, 4_000_000, 0.1)
+            self.assertEqual(self.rates(gate)[0], 2000)
+        # Nothing is known that could contradict it where no answer tells.
+        gate = Gate(UNNAMED)
+        self.serve(gate, 5)
+        self.flood(gate, 4_000_000, 0.1)
+        self.assertGreater(self.rates(gate)[0], 9_000_000)
+
+    def test_names_of_pictures(self) -> None:
+        """A client whose prompts look short does not have others refused for their deadline.
+
+        Of a body of 4 kB with the addresses of pictures the engine reads for a minute.
+        """
+        gate = Gate(UNNAMED)
+        self.serve(gate, 5, told=2000)
+        self.flood(gate, 4000, 60.0)
+        self.assertEqual(self.rates(gate)[0], 125)
+        self.assertEqual(self.verdicts(gate), (True, True))
+        gate = Gate(replace(UNNAMED, prefill_tokens_per_second=500.0))
+        self.flood(gate, 4000, 60.0)
+        self.assertEqual(self.verdicts(gate), (True, True))
+        # Where nothing is known better it does: 17 tokens a second, and nobody is in time.
+        gate = Gate(UNNAMED)
+        self.serve(gate, 5)
+        self.flood(gate, 4000, 60.0)
+        self.assertEqual(self.verdicts(gate), (True, False))
 
     def test_configured_count_as_learned(self) -> None:
         """Where the configuration names a rate, the first ticket is judged by it."""
@@ -666,6 +739,17 @@ class LongLane(OrderTests):
         self.assertEqual(admitted(gate.submit(short, 1)), [short])
         self.assertEqual(gate.finished(sent[1], 2), [Admitted(third, 1)])
 
+    def test_without_a_gate_there_is_no_lane(self) -> None:
+        """Where nothing bounds an engine, long ones go together, also those that go at once."""
+        gate = Gate(replace(NAMED, max_inflight=None))
+        gate.poll_failed(0, 0, stale=True)
+        first, *others = (ticket(seconds=20) for _ in range(4))
+        gate.submit(first, 0)
+        self.assertEqual(gate.refused_by_engine(first, 0, connected=False), [Parked(first)])
+        self.park(gate, 1, *others)
+        self.assertEqual(admitted(gate.tick(2)), [first])
+        self.assertCountEqual(admitted(gate.finished(first, 3)), others)
+
     def test_by_default_rates_nothing_is_long(self) -> None:
         """Where rates are neither learned nor named the rule is silent."""
         gate = Gate(UNNAMED)
@@ -825,7 +909,7 @@ class Bounds(OrderTests):
         back = ticket(seconds=1, tenant="b")
         self.park(gate, 0, ticket(seconds=3, tenant="a"), ticket(seconds=3, tenant="a"))
         gate.finished(first, 1)
-        for one in list(gate._bounds):
+        for one in list(gate._queue):
             one.reparked = True
         gate.submit(back, 2)
         newcomer = ticket(seconds=1, tenant="c")

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import TestCase, examples
-from twisted_gateway.core.gate import Gate, Priority, Reason, Refused, Standing, Ticket
+from twisted_gateway.core.decision import Admitted, Reason, Refused
+from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.line import FifoLine
 from twisted_gateway.core.order import CostLine
-from twisted_gateway.core.outlook import ENDS_COUNTED, PACE_SECONDS, Outlook, Pace
+from twisted_gateway.core.outlook import ENDS_COUNTED, PACE_SECONDS, Outlook, Pace, Standing
 from twisted_gateway.core.policy import Ordering, Policy
+from twisted_gateway.core.sample import Sample
+from twisted_gateway.core.ticket import Priority, Ticket
 
 ONE = Policy(max_inflight=1, prefill_tokens_per_second=500.0, decode_tokens_per_second=25.0)
 
@@ -205,6 +208,21 @@ class Standings(TestCase):
             gate.submit(one, 0)
         gate.finished(first, 20)
         self.assertEqual(gate.standing(third, 20), Standing(position=1, eta_seconds=10))
+
+    def test_waited_until_a_poll(self) -> None:
+        """Time until a poll lets the last one go was waited through, as any other."""
+        gate = Gate(Policy(max_inflight=1))
+        gate.poll_sent(0, 0)
+        gate.poll_ok(0, Sample(running=1, waiting=0), 0)
+        first, second, third = [Ticket(model="m", policy=ONE, prompt_tokens=5250) for _ in range(3)]
+        gate.submit(first, 0)
+        gate.poll_sent(0, 100)
+        self.assertEqual(gate.poll_ok(0, Sample(running=0, waiting=0), 100), [Admitted(first, 0)])
+        gate.submit(second, 100)
+        gate.submit(third, 100)
+        gate.finished(first, 110)
+        seconds = 100 * math.exp(-10 / PACE_SECONDS) + 10
+        self.assertEqual(gate.standing(third, 110).eta_seconds, 5 / (10 / seconds))
 
     def test_refusal_says_where_it_stood(self) -> None:
         """A refusal tells its place, its time, and how often places free."""

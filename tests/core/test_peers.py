@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.support import TestCase
-from twisted_gateway.core.gate import Admitted, Gate, Priority, Ticket, TicketState
+from twisted_gateway.core.decision import Admitted
+from twisted_gateway.core.gate import Gate
+from twisted_gateway.core.ledger import Ledger
 from twisted_gateway.core.peers import GateReport, HeadView, Peers
 from twisted_gateway.core.peerwire import PeerView, read_view, render_view
 from twisted_gateway.core.policy import Ordering, Policy, Replicas
 from twisted_gateway.core.quota import Quota
 from twisted_gateway.core.sample import Sample
+from twisted_gateway.core.ticket import Priority, Ticket, TicketState
 
 ASKED = Replicas(addresses=(("10.0.0.1", 8081), ("10.0.0.2", 8081)))
 
@@ -516,6 +519,152 @@ class Taking(Replicated):
         gate.peers({"b": holding(0), "c": None}, 0.0, current=True)
         self.assertEqual(gate.view(0.0).replicas, 3)
         self.assertEqual(self.gate(4, Replicas(count=5)).view(0.0).replicas, 5)
+
+
+class Crowded(Replicated):
+    """A head of several sequences, where peers say for ever that they fill the engine."""
+
+    def told(self, gate: Gate, now: float, *, foreign: int = 0, held: int = 4) -> None:
+        gate.peers({"b": holding(held)}, now, current=True)
+        gate.poll_sent(0, now)
+        running = held + gate.engine_view(0, now).own
+        gate.poll_ok(0, Sample(running=running, waiting=foreign), now)
+
+    def after(self, gate: Gate, ticket: Ticket, seconds: int, *, foreign: int = 0) -> int | None:
+        """After how many seconds of being told so it goes, if it does."""
+        for second in range(1, seconds):
+            self.told(gate, float(second), foreign=foreign)
+            if ticket.state is TicketState.SENT:
+                return second
+        return None
+
+    def test_goes_after_all(self) -> None:
+        """It waits for its places for 60 s, then it takes them."""
+        for sequences in (2, 4, 9):
+            gate = self.gate(4)
+            self.told(gate, 0.0)
+            (wide,) = self.submit(gate, 1, 0.0, n=sequences)
+            self.assertEqual(self.after(gate, wide, 90), 60, f"{sequences} sequences")
+
+    def test_wakes(self) -> None:
+        """It needs nobody to tell it that the time has come."""
+        gate = self.gate(4)
+        self.told(gate, 0.0)
+        (wide,) = self.submit(gate, 1, 0.0, n=3)
+        for second in range(1, 60):
+            self.told(gate, float(second))
+        wake_at = gate.wake_at()
+        assert wake_at is not None
+        while wake_at < 60:
+            self.assertEqual(gate.tick(wake_at), [])
+            wake_at = gate.wake_at()
+            assert wake_at is not None
+        self.assertEqual((wake_at, gate.tick(wake_at)), (60.0, [Admitted(wide, 0)]))
+
+    def test_not_beside_our_own(self) -> None:
+        """While something of ours is in the engine it waits."""
+        gate = self.gate(4)
+        self.told(gate, 0.0)
+        ours, wide = self.submit(gate, 1, 0.0) + self.submit(gate, 1, 0.0, n=3)
+        self.assertIsNone(self.after(gate, wide, 90))
+        gate.finished(ours, 90.0)
+        for second in range(91, 155):
+            self.told(gate, float(second))
+        self.assertEqual(wide.sent_at, 150.0)
+
+    def test_not_where_there_is_some_room(self) -> None:
+        """Nor beside it where peers leave a place, but not three."""
+        gate = self.gate(4)
+        self.told(gate, 0.0, held=2)
+        self.submit(gate, 1, 0.0)
+        (wide,) = self.submit(gate, 1, 0.0, n=3)
+        for second in range(1, 200):
+            self.told(gate, float(second), held=2)
+        self.assertEqual(wide.state, TicketState.PARKED)
+
+    def test_not_where_others_fill_it(self) -> None:
+        """What the gauges show beside peers is true: for that it waits."""
+        gate = self.gate(4)
+        self.told(gate, 0.0, foreign=2)
+        (wide,) = self.submit(gate, 1, 0.0, n=3)
+        self.assertIsNone(self.after(gate, wide, 200, foreign=2))
+        (narrow,) = self.submit(gate, 1, 200.0, priority=Priority.BATCH)
+        self.assertEqual(narrow.state, TicketState.PARKED)
+
+    def test_long_ones(self) -> None:
+        """A long prefill of several first waits for an empty engine, as any."""
+        gate = self.gate(4, ordering=Ordering.COST, prefill_tokens_per_second=525.0)
+        self.told(gate, 0.0)
+        (wide,) = self.submit(gate, 1, 0.0, n=3, prompt_tokens=525 * 100)
+        self.assertEqual(self.after(gate, wide, 250), 160)
+
+
+class OneLedger(Replicated):
+    """Two gates in front of one engine: a reload has retired one of them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        policy = Policy(max_inflight=6, replicas=ASKED, ordering=Ordering.FIFO)
+        self.ledger = Ledger()
+        self.retired = Gate(policy, ledgers=[self.ledger])
+        self.waiting = self.submit(self.retired, 9, 0.0)
+        self.fresh = Gate(policy, ledgers=[self.ledger])
+        self.newcomers = self.submit(self.fresh, 9, 0.0)
+
+    def told(self, now: float, *order: Gate, held: int = 0) -> None:
+        """A round in which three replicas more say that they hold so many."""
+        views = {peer: holding(held) for peer in "bcd"}
+        for gate in order:
+            gate.peers(views, now, current=True)
+
+    def in_engine(self) -> int:
+        return self.sent(self.waiting) + self.sent(self.newcomers)
+
+    def as_one(self, *rounds: tuple[Gate, ...]) -> None:
+        """In these rounds, one after another, both take together as much as one gate would."""
+        alone = self.gate(6)
+        tickets = self.submit(alone, 9, 0.0)
+        for number, order in enumerate(rounds, 1):
+            self.told(number / 4, alone)
+            self.told(number / 4, *order)
+            self.assertEqual(self.in_engine(), self.sent(tickets), f"round {number}")
+        self.assertGreater(self.sent(tickets), 3)
+
+    def test_one_gift(self) -> None:
+        """What a round gives, it gives to both together."""
+        self.as_one(*[(self.retired, self.fresh)] * 12)
+
+    def test_any_order(self) -> None:
+        """The same whoever is told first, and whether that changes or not."""
+        self.as_one(*[(self.fresh, self.retired), (self.retired, self.fresh)] * 6)
+
+    def test_one_has_gone(self) -> None:
+        """When one is told no longer, the other goes on alone."""
+        self.as_one(*[(self.retired, self.fresh)] * 3, *[(self.fresh,)] * 9)
+
+    def test_whose_views_count(self) -> None:
+        """Peers that have reloaded have no gate like the retired one: it hears that they hold 0."""
+        self.told(0.25, self.fresh, held=1)
+        self.told(0.25, self.retired, held=0)
+        self.assertEqual(self.retired.engine_view(0, 0.3).peers, 3)
+        self.told(0.5, self.retired, held=0)
+        self.told(0.5, self.fresh, held=1)
+        self.assertEqual(self.retired.engine_view(0, 0.6).peers, 3)
+
+    def test_no_replicas_any_more(self) -> None:
+        """What peers told the retired gate keeps no place from one that asks nobody."""
+        self.told(0.25, self.fresh, held=2)
+        fresh = Gate(Policy(max_inflight=6, ordering=Ordering.FIFO), ledgers=[self.ledger])
+        self.told(0.5, self.retired, self.fresh, held=2)
+        before = self.in_engine()
+        self.assertEqual(self.sent(self.submit(fresh, 9, 0.5)), 6 - before)
+
+    def test_taken_back(self) -> None:
+        """A gate that is put in force again counts what peers tell it."""
+        self.told(0.25, self.fresh, held=1)
+        self.retired.adopt(Policy(max_inflight=6, replicas=ASKED, ordering=Ordering.FIFO), 0.3)
+        self.told(0.5, self.retired, held=0)
+        self.assertEqual(self.retired.engine_view(0, 0.6).peers, 0)
 
 
 class Heads(Replicated):

@@ -20,19 +20,12 @@ from hypothesis.stateful import (
 )
 
 from tests.support import TestCase, examples
-from twisted_gateway.core.gate import (
-    Admitted,
-    Decision,
-    Gate,
-    Parked,
-    Priority,
-    Refused,
-    Ticket,
-    TicketState,
-)
+from twisted_gateway.core.decision import Admitted, Decision, Parked, Refused
+from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.peers import GateReport
 from twisted_gateway.core.policy import Ordering, Policy, Replicas
 from twisted_gateway.core.sample import Sample
+from twisted_gateway.core.ticket import Priority, Ticket, TicketState
 
 STEPS = 32  # of a second
 ROUND = STEPS // 4  # between the beginnings of two rounds of asking

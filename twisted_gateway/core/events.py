@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from twisted_gateway.core.sse import Event
+from twisted_gateway.core.usage import read_usage
 
 MAX_ERROR_BODY_BYTES = 65_536
 """How much of an error body is looked at; a caller need not gather more."""
@@ -65,6 +66,7 @@ class Meaning(Struct, frozen=True):
             empty strings, pings and mere usage do not.
         completion_tokens: tokens generated so far, where it says so.
         prompt_tokens: tokens of the prompt, where it says so.
+        cached_tokens: how many of these were in the engine's prefix cache, where it says so.
         error: the error that the engine put into its stream.
         terminal: it is the last event of a whole answer, or of one that failed.
     """
@@ -72,6 +74,7 @@ class Meaning(Struct, frozen=True):
     content: bool = False
     completion_tokens: int | None = None
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     error: ErrorInfo | None = None
     terminal: bool = False
 
@@ -127,19 +130,11 @@ class _Carrier(Struct, gc=False):
     error: Raw = _NULL
 
 
-class _Usage(Struct, gc=False):
-    completion_tokens: Raw = _NULL
-    prompt_tokens: Raw = _NULL
-    output_tokens: Raw = _NULL
-    input_tokens: Raw = _NULL
-
-
 _NO_CARRIER = _Carrier()
 
 _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_block_delta = msgspec.json.Decoder(_BlockDelta).decode
 _decode_carrier = msgspec.json.Decoder(_Carrier).decode
-_decode_usage = msgspec.json.Decoder(_Usage).decode
 
 
 def classify(event: Event) -> Meaning:
@@ -198,12 +193,13 @@ def _in_full(event: Event, body: _Body, kind: str) -> Meaning:
     elif kind == "message_start":
         inner = _carrier(body.message)
     usage = body.usage if body.usage not in _EMPTY else inner.usage
-    completion_tokens, prompt_tokens = _tokens(usage)
+    used = read_usage(usage)
     return Meaning(
         content=_in_choices(body.choices) or _in_delta(body.delta, kind),
         # A message_start counts from nothing (Anthropic's says 1 before anything is there).
-        completion_tokens=None if kind == "message_start" else completion_tokens,
-        prompt_tokens=prompt_tokens,
+        completion_tokens=None if kind == "message_start" else used.output_tokens,
+        prompt_tokens=used.input_tokens,
+        cached_tokens=used.cached_tokens,
         error=_error(event, body, kind, inner.error),
         terminal=kind in _TERMINAL,
     )
@@ -231,27 +227,6 @@ def _carrier(raw: Raw) -> _Carrier:
         return _decode_carrier(raw)
     except _FAULTS:
         return _NO_CARRIER
-
-
-def _tokens(raw: Raw) -> tuple[int | None, int | None]:
-    """Completion and prompt tokens of a `usage` object, under OpenAI's or Anthropic's names."""
-    if raw in _EMPTY:
-        return None, None
-    try:
-        usage = _decode_usage(raw)
-    except _FAULTS:
-        return None, None
-    completion, prompt = _count(usage.completion_tokens), _count(usage.prompt_tokens)
-    return (
-        _count(usage.output_tokens) if completion is None else completion,
-        _count(usage.input_tokens) if prompt is None else prompt,
-    )
-
-
-def _count(raw: Raw) -> int | None:
-    digits = bytes(raw)
-    # Fifteen digits are more than any count, and exact wherever it goes from here.
-    return int(digits) if len(digits) <= 15 and digits.isdigit() else None
 
 
 def _error(event: Event, body: _Body, kind: str, inner: Raw) -> ErrorInfo | None:

@@ -182,6 +182,11 @@ def is_event_stream(content_type: bytes | None) -> bool:
     return (content_type or b"").partition(b";")[0].strip().lower() == EVENT_STREAM
 
 
+def is_json(content_type: bytes | None) -> bool:
+    """Whether a Content-Type says `application/json`, whatever its parameters."""
+    return (content_type or b"").partition(b";")[0].strip().lower() == b"application/json"
+
+
 def is_websocket_handshake(headers: Iterable[Pair]) -> bool:
     """Whether a request asks to become a WebSocket (RFC 6455, section 4.1)."""
     known = list(headers)

@@ -7,147 +7,38 @@ that no burst hides in their lag. The gauges serve for what is not ours:
     foreign   = max(0, running + waiting - own_then)
     in_engine = own sequences in flight now + foreign
     room      = S - in_engine       # less what peers hold; foreign is then what is not theirs
-    kv_fits   = kv_usage < kvThreshold and (nothing of ours in the engine, or
-                max(kv_usage * kv_tokens, own started) + own unstarted + need <= 0.95 * kv_tokens)
 
-`core.quota` says what several replicas make of `room`.
+`core.quota` says what several replicas make of `room`, `core.bay` what an engine can take.
 
-`need` is prompt + min(max_tokens, 1024). A ticket has *started* at its first content, or when its
-estimated prefill and one poll have passed since it was sent: then its prompt and content so far
-count, before that its `need`.
+    sight        when                                                admits while
+    UNOBSERVED   it is not polled                                    own tickets leave room in S
+    UNKNOWN      no poll has answered yet (S = 2 under `auto`)       own tickets leave room in S
+    FRESH        the last page is good, or not yet stale             room less foreign; KV fits
+    HELD         stale, `hold`, for hold_seconds                     as FRESH, by the last page
+    LEDGER       stale, `open` or hold over; S configured or learned own tickets leave room in S
+    NO_GATE      the same, `auto` having learned nothing             always
+    CLOSED       stale, `closed`                                     never
+
+A refused connection, or an answer that breaks off (the engine may be dying, and take what it will
+never answer), holds the engine, whatever its sight, until a good poll; while polls fail, and where
+there are none, one ticket goes every poll_seconds to try (not while CLOSED), and its answer ends
+the hold. An unchanged page that has shut an engine with nothing of ours in it for 60 s lets one
+ticket try.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum, auto
-
 from twisted_gateway.core.learner import Learner, contradicts, counts
 from twisted_gateway.core.policy import Ordering, Policy, WhenStale
-from twisted_gateway.core.quota import Quota, own_share
+from twisted_gateway.core.quota import Quota
 from twisted_gateway.core.sample import Sample
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.core.view import EngineView, Hold, Sight
 
-KV_FILL = 0.95
-PROBE_AFTER_SECONDS = 60.0
-NARROW = 8
-"""Of so many sequences or fewer, a long prefill has the engine for itself."""
 LANE_PREFILLS = 3.0
 """After so many times its estimate a long prefill counts as over."""
-
-_BY_GAUGES = frozenset({Sight.FRESH, Sight.HELD})
-
-
-class Verdict(Enum):
-    """Whether an engine takes a ticket."""
-
-    TAKES = auto()
-    FULL = auto()
-    KV = auto()
-    LANE = auto()
-    """It is a long one, and must let others pass until it may go."""
-
-
-_TAKES, _FULL, _KV = Verdict.TAKES, Verdict.FULL, Verdict.KV
-
-
-@dataclass(slots=True)
-class Bay:
-    """What one engine can take during one `admit()`.
-
-    Attributes:
-        sight: by what it is judged.
-        limit: S, or this replica's share of it: a ticket of more sequences needs no more room.
-        room: S less what is in the engine, as far as this replica may take it; also where it
-            does not bind.
-        shut: nothing may go.
-        bounded: whether `room` binds.
-        laned: whether a long prefill is in flight, of this replica or another.
-        narrow: whether a long prefill has it for itself.
-        empty: whether nothing of any replica is in it.
-        probing: its connections were refused, and one ticket may go to see whether they still are.
-        kv_full: the KV threshold is passed.
-        kv_committed: tokens of KV in use or promised.
-        kv_capacity: tokens of KV that may be; None where it is not known, and so does not bind.
-        kv_eases_at: when the next own ticket counts as started, which can only free KV; None
-            for never.
-    """
-
-    ledger: Ledger
-    sight: Sight
-    limit: int
-    room: int
-    shut: bool
-    bounded: bool
-    laned: bool
-    narrow: bool
-    empty: bool
-    probing: bool
-    kv_binds: bool = False
-    kv_full: bool = False
-    kv_committed: float = 0.0
-    kv_capacity: float | None = None
-    kv_eases_at: float | None = None
-
-    def verdict(self, ticket: Ticket) -> Verdict:
-        """Whether the engine takes this ticket now."""
-        room = self.room
-        if self.shut or (room < ticket.n and room < self.limit and self.bounded):
-            return _FULL
-        return _TAKES if not self.kv_binds or self.kv_fits(ticket.kv_need_tokens) else _KV
-
-    def kv_fits(self, need_tokens: int) -> bool:
-        """Whether so many tokens fit into the KV cache."""
-        if self.kv_full:
-            return False
-        if self.kv_capacity is None or not self.ledger.own:
-            return True
-        return self.kv_committed + need_tokens <= self.kv_capacity
-
-    @property
-    def lanes(self) -> bool:
-        """Whether a long prefill has it for itself."""
-        return self.narrow and self.bounded
-
-    @property
-    def open(self) -> bool:
-        """Whether it takes anybody, but for KV."""
-        return not self.shut and (not self.bounded or self.room > 0)
-
-    def could_take(self, need_tokens: int) -> bool:
-        """Whether a ticket of one sequence that needs so much KV would be taken."""
-        return self.open and self.kv_fits(need_tokens)
-
-    def probe_due(self, now: float) -> bool:
-        """Whether an unchanged page has shut the engine for so long that a ticket must try it."""
-        since = self.ledger.frozen_since
-        return not self.shut and since is not None and now >= since + PROBE_AFTER_SECONDS
-
-    def better_than(self, other: Bay) -> bool:
-        """Whether a ticket that both take goes here: probes last, most room, fewest own."""
-        return self._rank() > other._rank()
-
-    def _rank(self) -> tuple[bool, int, int]:
-        return not self.probing, self.room, -self.ledger.in_flight
-
-    def send(self, ticket: Ticket, policy: Policy, now: float) -> None:
-        """Take a ticket, and count it."""
-        self.ledger.send(ticket, now)
-        self.ledger.frozen_since = None
-        if policy.replicas.exchanged:
-            self.ledger.quota.take(ticket.n)
-        self.room -= ticket.n
-        self.empty = False
-        if ticket.long:
-            self.laned = True
-            self.shut = self.shut or self.narrow
-        if self.kv_capacity is not None:
-            self.kv_committed += ticket.kv_need_tokens
-            self.kv_eases_at = _earlier(self.kv_eases_at, _starts_at(ticket, policy))
-        if self.probing:
-            self.ledger.probe_at = now + policy.poll_seconds
-            self.shut = True
+BY_GAUGES = frozenset({Sight.FRESH, Sight.HELD})
+"""While these hold, what the last page shows of others counts."""
 
 
 class Ledger:
@@ -162,6 +53,7 @@ class Ledger:
         peers_then: the most of that between the sending of the last good page's poll and its
             answer.
         quota: what this replica may take of the room, where there are several.
+        in_force: which gate's views of other replicas count; the others were retired by a reload.
         lane: the long prefill in flight, until its first content or end, or `lane_until`.
         peer_lane_until: until when a peer's long prefill keeps others out.
         failing: whether the last poll failed.
@@ -183,6 +75,7 @@ class Ledger:
         self.peers = 0
         self.peers_then = 0
         self.quota = Quota()
+        self.in_force: object = None
         self.lane: Ticket | None = None
         self.lane_until = 0.0
         self.peer_lane_until: float | None = None
@@ -343,94 +236,15 @@ class Ledger:
 
     def others(self, sight: Sight) -> int:
         """Sequences in the engine of neither this replica nor its peers, as far as they count."""
-        return max(0, self.foreign - self.peers_then) if sight in _BY_GAUGES else 0
+        return max(0, self.foreign - self.peers_then) if sight in BY_GAUGES else 0
 
     def in_engine(self, sight: Sight) -> int:
         """Sequences in the engine, as far as they count."""
         return self.in_flight + self.peers + self.others(sight)
 
-    def _replicas_hold(self, policy: Policy, sight: Sight) -> bool:
-        """Whether other replicas have anything in the engine, or may have for all that is known."""
-        if policy.replicas.count > 1:
-            return self.others(sight) > 0
-        return self.peers > 0
-
     def room(self, policy: Policy, now: float) -> int:
         """S less what is in the engine."""
         return self.limit(policy) - self.in_engine(self.sight(policy, now))
-
-    def bay(self, policy: Policy, now: float) -> Bay:
-        """What the engine can take now."""
-        sight = self.sight(policy, now)
-        limit = self.limit(policy)
-        held = self.refused_since is not None
-        probing = held and self.failing and now >= self.probe_at
-        bounded = sight is not Sight.NO_GATE
-        laned = bounded and policy.ordering is Ordering.COST and self.laned(now)
-        narrow = limit <= NARROW
-        bay = Bay(
-            ledger=self,
-            sight=sight,
-            limit=limit if policy.replicas.exchanged else own_share(policy.replicas, limit),
-            room=self.quota.room(
-                policy.replicas,
-                limit=limit,
-                own=self.in_flight,
-                peers=self.peers,
-                others=self.others(sight),
-                now=now,
-            ),
-            shut=sight is Sight.CLOSED or (held and not probing) or (laned and narrow),
-            bounded=bounded,
-            laned=laned,
-            narrow=narrow,
-            empty=not self.own and not self._replicas_hold(policy, sight),
-            probing=probing,
-        )
-        if sight in _BY_GAUGES:
-            self._weigh_kv(bay, policy, now)
-        return bay
-
-    def _weigh_kv(self, bay: Bay, policy: Policy, now: float) -> None:
-        sample = self.sample
-        if sample is None or sample.kv_usage is None:
-            return
-        bay.kv_binds = True
-        bay.kv_full = sample.kv_usage >= policy.kv_threshold
-        if sample.kv_tokens is None:
-            return
-        started = unstarted = 0
-        for ticket in self.own:
-            starts_at = _starts_at(ticket, policy)
-            if now >= starts_at:
-                started += ticket.prompt_tokens + ticket.generated_tokens
-            else:
-                unstarted += ticket.kv_need_tokens
-                bay.kv_eases_at = _earlier(bay.kv_eases_at, starts_at)
-        bay.kv_committed = max(sample.kv_usage * sample.kv_tokens, started) + unstarted
-        bay.kv_capacity = KV_FILL * sample.kv_tokens
-
-    def watch(self, bay: Bay, policy: Policy, now: float) -> float | None:
-        """Note that a ticket was not taken, and say when time alone may change that.
-
-        Returns:
-            A time later than `now`, or None where only an event can change it.
-        """
-        times: list[float | None] = [bay.kv_eases_at]
-        if self.own or bay.sight not in _BY_GAUGES:
-            self.frozen_since = None
-        elif self.frozen_since is None:
-            self.frozen_since = now
-        if self.frozen_since is not None:
-            times.append(self.frozen_since + PROBE_AFTER_SECONDS)
-        if self.refused_since is not None and self.failing:
-            times.append(self.probe_at)
-        if self.lane is not None:
-            times.append(self.lane_until)
-        times.append(self.peer_lane_until)
-        if bay.sight is Sight.HELD and self.stale_since is not None:
-            times.append(self.stale_since + policy.hold_seconds)
-        return min((time for time in times if time is not None and time > now), default=None)
 
     def view(self, policy: Policy, now: float) -> EngineView:
         """The facts, frozen."""
@@ -461,14 +275,3 @@ class Ledger:
             stale=self.stale_since is not None,
             hold=hold,
         )
-
-
-def _starts_at(ticket: Ticket, policy: Policy) -> float:
-    """When a sent ticket counts as started: at its first content, or when it must have been."""
-    if ticket.first_content_at is not None:
-        return ticket.first_content_at
-    return ticket.sent_at + ticket.prefill_seconds + policy.poll_seconds
-
-
-def _earlier(one: float | None, other: float) -> float:
-    return other if one is None else min(one, other)

@@ -7,9 +7,9 @@ parked tickets can be woken, refused or abandoned without a scan for each.
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Protocol
 
 from twisted_gateway.core.ticket import Priority, Ticket
 
@@ -62,50 +62,70 @@ class Agenda(dict[Ticket, float]):
             heapq.heapify(self._heap)
 
 
+CLASSES = tuple(Priority)
+"""The first is served first."""
+
 Rank = tuple[int, int, float]
 """Where a ticket stands in line: the least is served first."""
 
 
-class Line(Protocol):
-    """The parked tickets that may be sent, in the order of service."""
+class Line(ABC):
+    """The parked tickets that may be sent, in the order of service: the least rank first.
 
+    Of equal ranks the earlier arrival goes first.
+    """
+
+    @abstractmethod
     def __len__(self) -> int:
         """How many tickets stand in line."""
 
+    @abstractmethod
     def __iter__(self) -> Iterator[Ticket]:
         """All tickets."""
 
+    @abstractmethod
     def append(self, ticket: Ticket) -> None:
         """Put a newcomer in line."""
 
+    @abstractmethod
     def restore(self, ticket: Ticket) -> None:
         """Put a ticket back that was in line before."""
 
+    @abstractmethod
     def remove(self, ticket: Ticket) -> None:
         """Take a ticket out, if it is in."""
 
+    @abstractmethod
     def foremost(self) -> Priority | None:
         """The class of the first ticket."""
 
-    def first(self, now: float) -> Ticket | None:
-        """The ticket to be served next."""
-
+    @abstractmethod
     def ranked(self, now: float) -> Iterator[Ticket]:
-        """The tickets in order; each may be taken out when it is given."""
+        """The tickets in order. Each may be taken out, and its tenant charged, when it is given."""
 
-    def rank(self, ticket: Ticket, now: float) -> Rank:
-        """Where a ticket stands."""
-
-    def ranks(self, now: float) -> Iterator[tuple[Rank, int, Ticket]]:
-        """Where all stand, with their place in the order of arrival; unsorted."""
-
+    @abstractmethod
     def rank_of(
         self, priority: Priority, tenant: str, waited: float, cost: float, now: float
     ) -> Rank:
-        """Where a ticket of these facts stands."""
+        """Where a ticket of these facts stands, in this line or another replica's."""
+
+    def rank(self, ticket: Ticket, now: float) -> Rank:
+        """Where a ticket stands, or would."""
+        return self.rank_of(
+            ticket.priority, ticket.tenant, now - ticket.parked_at, ticket.cost_seconds, now
+        )
+
+    def ranks(self, now: float) -> Iterator[tuple[Rank, int, Ticket]]:
+        """Where all stand, with their place in the order of arrival; unsorted."""
+        for ticket in self:
+            yield self.rank(ticket, now), ticket.sequence, ticket
+
+    def first(self, now: float) -> Ticket | None:
+        """The ticket to be served next."""
+        return next(self.ranked(now), None)
 
 
-class FifoLine:
+class FifoLine(Line):
     """The order of service: class by class, within a class by arrival.
 
     Newcomers are appended. A ticket that comes back from an engine has an earlier place than some
@@ -119,6 +139,12 @@ class FifoLine:
     def __len__(self) -> int:
         """How many tickets stand in line."""
         return sum(len(newcomers) + len(returned) for newcomers, returned in self._lanes)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        """All tickets, in order. The line must not change meanwhile."""
+        for newcomers, returned in self._lanes:
+            back = sorted(returned, key=_arrival)
+            yield from heapq.merge(newcomers, back, key=_arrival)
 
     def append(self, ticket: Ticket) -> None:
         """Put a newcomer, the latest of all arrivals, at the end of its class."""
@@ -138,10 +164,26 @@ class FifoLine:
 
     def foremost(self) -> Priority | None:
         """The class of the first ticket."""
-        return next((cls for cls in Priority if any(self._lanes[cls])), None)
+        return next((cls for cls in CLASSES if any(self._lanes[cls])), None)
 
-    def first(self, now: float) -> Ticket | None:
-        """The ticket to be served next."""
+    def ranked(self, now: float) -> Iterator[Ticket]:
+        """The tickets in order. Each may be taken out when it is given."""
+        last = None
+        while (ticket := self._first()) is not None:
+            if ticket is last:
+                # It was left where it is, so the rest is behind it and stays as it stands.
+                yield from list(self)[1:]
+                return
+            yield ticket
+            last = ticket
+
+    def rank_of(
+        self, priority: Priority, tenant: str, waited: float, cost: float, now: float
+    ) -> Rank:
+        """Where a ticket of these facts stands: by its class and age."""
+        return (priority, 0, -waited)
+
+    def _first(self) -> Ticket | None:
         for newcomers, returned in self._lanes:
             back = returned.first() if returned else None
             if newcomers:
@@ -150,38 +192,6 @@ class FifoLine:
             if back is not None:
                 return back
         return None
-
-    def ranked(self, now: float) -> Iterator[Ticket]:
-        """The tickets in order. Each may be taken out when it is given."""
-        last = None
-        while (ticket := self.first(now)) is not None:
-            if ticket is last:
-                # It was left where it is, so the rest is behind it and stays as it stands.
-                yield from list(self)[1:]
-                return
-            yield ticket
-            last = ticket
-
-    def rank(self, ticket: Ticket, now: float) -> Rank:
-        """Where a ticket stands: of two, the one of the lesser rank is served first."""
-        return (ticket.priority, 0, ticket.parked_at - now)
-
-    def ranks(self, now: float) -> Iterator[tuple[Rank, int, Ticket]]:
-        """Where all stand, with their place in the order of arrival; unsorted."""
-        for ticket in self:
-            yield self.rank(ticket, now), ticket.sequence, ticket
-
-    def rank_of(
-        self, priority: Priority, tenant: str, waited: float, cost: float, now: float
-    ) -> Rank:
-        """Where a ticket of these facts stands; as `rank`."""
-        return (priority, 0, -waited)
-
-    def __iter__(self) -> Iterator[Ticket]:
-        """All tickets, in order. The line must not change meanwhile."""
-        for newcomers, returned in self._lanes:
-            back = sorted(returned, key=_arrival)
-            yield from heapq.merge(newcomers, back, key=_arrival)
 
 
 def _arrival(ticket: Ticket) -> int:

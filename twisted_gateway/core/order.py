@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from twisted_gateway.core.estimate import BYTES_PER_TOKEN
-from twisted_gateway.core.line import Rank
+from twisted_gateway.core.line import CLASSES, Line, Rank
 from twisted_gateway.core.policy import Ordering, Policy
 from twisted_gateway.core.prefix import BLOCK_BYTES, Prefixes
 from twisted_gateway.core.rates import Rates
@@ -93,17 +93,29 @@ class Costs:
         """The engine has read a ticket's prompt; `alone` says that it read no other of ours."""
         if ticket.blocks and self.prefixes.note(ticket.blocks):
             self.changed = True
-        if ticket.stream and alone and not ticket.shared_tokens:
-            took = now - ticket.sent_at
-            self.changed |= self.rates.prefill_took(ticket.prompt_tokens, took)
+        if ticket.stream and alone:
+            ticket.read_seconds = now - ticket.sent_at
 
     def answer_ended(self, ticket: Ticket, now: float) -> None:
-        """The engine has written a ticket's answer to its end."""
+        """The engine has written a ticket's answer to its end, and told what it told."""
+        self._learn_prefill(ticket)
         began = ticket.first_content_at
         # Of several sequences it is not known whose the tokens are.
         if ticket.stream and ticket.n == 1 and began is not None:
             tokens = ticket.generated_tokens - 1
             self.changed |= self.rates.decode_took(tokens, now - began)
+
+    def _learn_prefill(self, ticket: Ticket) -> None:
+        if ticket.read_seconds is None:
+            return
+        confirmed = ticket.told_tokens is not None
+        tokens = ticket.prompt_tokens if ticket.told_tokens is None else ticket.told_tokens
+        if confirmed and ticket.cached_tokens is not None:
+            tokens -= ticket.cached_tokens
+        elif ticket.shared_tokens:
+            # How much of it the engine still had in its cache nobody knows.
+            return
+        self.changed |= self.rates.prefill_took(tokens, ticket.read_seconds, confirmed=confirmed)
 
 
 class Tenants:
@@ -141,7 +153,7 @@ class Tenants:
         self._used = {tenant: entry for tenant, entry in self._used.items() if tenant in kept}
 
 
-class CostLine:
+class CostLine(Line):
     """The parked tickets, in the order that this module describes.
 
     A ratio grows with time and at another pace for each ticket, so nothing is kept sorted: the
@@ -178,19 +190,7 @@ class CostLine:
 
     def foremost(self) -> Priority | None:
         """The class of the first ticket."""
-        return next((cls for cls in Priority if self._classes[cls]), None)
-
-    def first(self, now: float) -> Ticket | None:
-        """The ticket to be served next."""
-        tickets = next((tickets for tickets in self._classes if tickets), None)
-        if tickets is None:
-            return None
-        steps = self._steps(tickets, now)
-        least = min(steps.values())
-        return min(
-            (ticket for ticket in tickets if steps[ticket.tenant] == least),
-            key=lambda one: ((one.parked_at - now - 1.0) / one.cost_seconds, one.sequence),
-        )
+        return next((cls for cls in CLASSES if self._classes[cls]), None)
 
     def ranked(self, now: float) -> Iterator[Ticket]:
         """The tickets in order. Each may be taken out, and its tenant charged, when it is given."""
@@ -198,37 +198,45 @@ class CostLine:
             if tickets:
                 yield from self._ranked_class(tickets, now)
 
-    def rank(self, ticket: Ticket, now: float) -> Rank:
-        """Where a ticket stands: of two, the one of the lesser rank is served first."""
-        return self.rank_of(
-            ticket.priority, ticket.tenant, now - ticket.parked_at, ticket.cost_seconds, now
-        )
-
-    def ranks(self, now: float) -> Iterator[tuple[Rank, int, Ticket]]:
-        """Where all stand, with their place in the order of arrival; unsorted."""
-        for priority, tickets in zip(Priority, self._classes, strict=True):
-            steps = self._steps(tickets, now)
-            for ticket in tickets:
-                ratio = (ticket.parked_at - now - 1.0) / ticket.cost_seconds
-                yield (priority, steps[ticket.tenant], ratio), ticket.sequence, ticket
-
     def rank_of(
         self, priority: Priority, tenant: str, waited: float, cost: float, now: float
     ) -> Rank:
-        """Where a ticket of these facts stands; as `rank`."""
+        """Where a ticket of these facts stands."""
         # A peer may tell of a cost of nothing.
-        return (priority, self._step(tenant, now), -(waited + 1.0) / max(cost, LEAST_COST_SECONDS))
+        urgency = _urgency(waited, max(cost, LEAST_COST_SECONDS))
+        return (priority, self._step(tenant, now), urgency)
+
+    def ranks(self, now: float) -> Iterator[tuple[Rank, int, Ticket]]:
+        """Where all stand, with their place in the order of arrival; unsorted."""
+        for priority, tickets in zip(CLASSES, self._classes, strict=True):
+            steps = self._steps(tickets, now)
+            for one in tickets:
+                urgency = _urgency(now - one.parked_at, one.cost_seconds)
+                yield (priority, steps[one.tenant], urgency), one.sequence, one
+
+    def first(self, now: float) -> Ticket | None:
+        """The ticket to be served next."""
+        tickets = next(filter(None, self._classes), None)
+        if tickets is None:
+            return None
+        steps = self._steps(tickets, now)
+        least = min(steps.values())
+        return min(
+            (ticket for ticket in tickets if steps[ticket.tenant] == least),
+            key=lambda one: (_urgency(now - one.parked_at, one.cost_seconds), one.sequence),
+        )
 
     def _ranked_class(self, tickets: dict[Ticket, None], now: float) -> Iterator[Ticket]:
         queues: dict[str, list[tuple[float, int, Ticket]]] = {}
-        for ticket in tickets:
-            place = (ticket.parked_at - now - 1.0) / ticket.cost_seconds, ticket.sequence, ticket
-            queues.setdefault(ticket.tenant, []).append(place)
+        for one in tickets:
+            place = _urgency(now - one.parked_at, one.cost_seconds), one.sequence, one
+            queues.setdefault(one.tenant, []).append(place)
         for queue in queues.values():
             heapq.heapify(queue)
         # Each tenant stands here with its first, so that a charge moves one entry, not its queue.
-        steps = self._steps(tickets, now)
-        firsts = [(steps[tenant], queue[0], tenant, queue) for tenant, queue in queues.items()]
+        firsts = [
+            (self._step(tenant, now), queue[0], tenant, queue) for tenant, queue in queues.items()
+        ]
         heapq.heapify(firsts)
         while firsts:
             step, place, tenant, queue = firsts[0]
@@ -247,6 +255,11 @@ class CostLine:
 
     def _step(self, tenant: str, now: float) -> int:
         return int(self._use(tenant, now) / USE_STEP_SECONDS)
+
+
+def _urgency(waited: float, cost: float) -> float:
+    """The response ratio, negative: the least is served first."""
+    return -(waited + 1.0) / cost
 
 
 def heaviest(tickets: Iterable[Ticket]) -> Iterator[Ticket]:

@@ -20,7 +20,11 @@
 So N replicas that take at the same moment, each by the same picture, put at most N - 1 sequences
 over S into an engine, where each ticket runs one; two heads of several that each hold themselves
 for the best may put in more. Whoever sees too much in it takes nothing but its one place, and it is
-over when these end.
+over when these end. A head of several that finds one place and no more, 60 s long, takes what it
+asks for (`core.selection`): what peers say may be wrong for ever.
+
+A reload may leave several gates in front of an engine: one in force, and those it has retired until
+they are empty. They share one quota: what a round gives, it gives to all of them together.
 Without any answers each keeps to S of its own: N * S at the very most.
 """
 
@@ -50,9 +54,19 @@ class Quota:
         self._standing = 0
         self._standing_until = 0.0
         self._taken = 0
+        self._taken_before = 0
+        self._given_to: set[object] = set()
 
     def grant(
-        self, room: int, better: int, wanted: int, now: float, *, own: int, current: bool
+        self,
+        room: int,
+        better: int,
+        wanted: int,
+        now: float,
+        *,
+        own: int,
+        current: bool,
+        to: object = None,
     ) -> None:
         """A round of asking has ended.
 
@@ -63,10 +77,17 @@ class Quota:
             now: the time.
             own: sequences of ours in the engine.
             current: whether the round is to be believed.
+            to: which gate takes it. One that has not been given anything since another was has a
+                part in what that was given.
         """
         count = self.replicas
+        if to in self._given_to:
+            self._given_to.clear()
+        if not self._given_to:
+            self._taken_before, self._taken = self._taken, 0
+        self._given_to.add(to)
         # What was taken and has ended since is nobody's any more.
-        taken, self._taken = min(self._taken, own), 0
+        taken = min(self._taken_before + self._taken, own)
         self._now = self._standing = 0
         if not current or room < 1:
             return

@@ -1,8 +1,8 @@
 """How fast an engine reads and writes: learned from what it has served, and from its start values.
 
     rate      learned from                                                       until learned
-    prefill   own streams of 1,000 prompt tokens or more, none of it read        prefillTokens-
-              lately, that were alone in prefill: sent to first content          PerSecond, else 525
+    prefill   own streams of 1,000 tokens or more to read, that were alone in    prefillTokens-
+              prefill: sent to first content                                     PerSecond, else 525
     decode    own streams of one sequence and 32 content events or more:         decodeTokens-
               first content to end                                               PerSecond, else 25
 
@@ -10,11 +10,24 @@ Each is the upper tercile of its last 15 samples, once five are in: what else th
 meanwhile, for us or others, only slows a sample down, and what a prompt or an answer takes by
 itself is wanted. Both count as learned when both are, or when the configuration names either: as
 bare defaults they serve the order, and nobody is refused or held back for them.
+
+How much of a prompt there was to read is *confirmed* where the answer's own `usage` says it, and
+else an estimate by the bytes of the body. A client can make an estimate as wrong as it likes, by a
+long member that the engine ignores or by a short name for a large picture; and whoever asks for
+streams without `usage` is believed by the estimate alone. So what estimates may teach is bounded:
+each sample of theirs counts as at most 4 times, and at least a quarter of,
+
+    the confirmed rate       the upper tercile of the last 15 confirmed samples, once five are in
+    the configured rate      before, where the configuration names it
+    nothing                  else: an engine whose rate nobody knows is known by estimates alone
+
+Only confirmed samples move the first of these, so that estimates cannot shift their own bounds.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from twisted_gateway.core.policy import Policy
 
@@ -24,6 +37,8 @@ LEAST_PROMPT_TOKENS = 1000
 LEAST_ANSWER_TOKENS = 32
 LEAST_SAMPLES = 5
 MOST_SAMPLES = 15
+MOST_ESTIMATE_RATIO = 4.0
+"""By how much a sample of an estimated prompt may differ from what is known better."""
 LEAST_RATE = 0.01
 _LEAST_SECONDS = 1e-3
 
@@ -42,7 +57,8 @@ class Rates:
         self.prefill = PREFILL_TOKENS_PER_SECOND
         self.decode = DECODE_TOKENS_PER_SECOND
         self.learned = False
-        self._prefills: deque[float] = deque(maxlen=MOST_SAMPLES)
+        self._prefills: deque[tuple[float, bool]] = deque(maxlen=MOST_SAMPLES)
+        self._confirmed: deque[float] = deque(maxlen=MOST_SAMPLES)
         self._decodes: deque[float] = deque(maxlen=MOST_SAMPLES)
         self.adopt(policy)
 
@@ -52,11 +68,23 @@ class Rates:
         self._start_decode = policy.decode_tokens_per_second
         self._settle()
 
-    def prefill_took(self, tokens: int, seconds: float) -> bool:
-        """A prompt of so many tokens was read alone. Say whether a rate has changed."""
+    def prefill_took(self, tokens: int, seconds: float, *, confirmed: bool) -> bool:
+        """A prompt was read alone.
+
+        Args:
+            tokens: how many of it there were to read.
+            seconds: how long that took.
+            confirmed: whether the engine has said so, and not an estimate.
+
+        Returns:
+            Whether a rate has changed.
+        """
         if tokens < LEAST_PROMPT_TOKENS:
             return False
-        self._prefills.append(tokens / max(seconds, _LEAST_SECONDS))
+        rate = tokens / max(seconds, _LEAST_SECONDS)
+        self._prefills.append((rate, confirmed))
+        if confirmed:
+            self._confirmed.append(rate)
         return self._settle()
 
     def decode_took(self, tokens: int, seconds: float) -> bool:
@@ -68,15 +96,24 @@ class Rates:
 
     def _settle(self) -> bool:
         before = self.prefill, self.decode, self.learned
-        read, written = _learned(self._prefills), _learned(self._decodes)
+        read, written = _learned(self._bounded_prefills()), _learned(self._decodes)
         self.prefill = read or self._start_prefill or PREFILL_TOKENS_PER_SECOND
         self.decode = written or self._start_decode or DECODE_TOKENS_PER_SECOND
         named = self._start_prefill is not None or self._start_decode is not None
         self.learned = named or (read is not None and written is not None)
         return before != (self.prefill, self.decode, self.learned)
 
+    def _bounded_prefills(self) -> list[float]:
+        known = _learned(self._confirmed) or self._start_prefill
+        if known is None:
+            return [rate for rate, _ in self._prefills]
+        least, most = known / MOST_ESTIMATE_RATIO, known * MOST_ESTIMATE_RATIO
+        return [
+            rate if confirmed else min(most, max(least, rate)) for rate, confirmed in self._prefills
+        ]
 
-def _learned(samples: deque[float]) -> float | None:
+
+def _learned(samples: Collection[float]) -> float | None:
     if len(samples) < LEAST_SAMPLES:
         return None
     return max(LEAST_RATE, sorted(samples)[2 * len(samples) // 3])

@@ -51,13 +51,20 @@ class Ticket:
         wait_seconds: the client's own bound on parking (`Prefer: wait=N`), None for none.
         head_sent: set by the driver when a 200 has been spent on keep-alives.
         generated_tokens: counted by the driver as content flows.
+        told_tokens: of the prompt, as the engine's answer says; set by the driver before it tells
+            of the end, None where nothing was said.
+        cached_tokens: how many of these the engine had in its cache and did not read; as above.
         state: set by the gate, as is everything below.
         sequence: the place in the order of arrival, kept for life.
         parked_at: when the ticket was submitted, in seconds; a re-parked one keeps it.
         park_until: when parking ends, in seconds.
+        crowded_since: when the ticket, at the head and of several sequences, first found an engine
+            with nothing of ours in it and yet, for what peers say, no room.
         kv_blocked_since: since when the ticket, at the head, has lacked nothing but KV.
         sent_at: when it was last sent to an engine, in seconds.
         first_content_at: when its first content came, in seconds.
+        read_seconds: how long the engine read its prompt, where it read no other of ours
+            meanwhile and the end of that was to be seen; else None.
         engine: index of the engine that it was last sent to.
         refusals: how often an engine that took the connection refused it.
         reparked: whether it has come back to the queue from an engine.
@@ -83,13 +90,17 @@ class Ticket:
     wait_seconds: float | None = None
     head_sent: bool = field(default=False, init=False)
     generated_tokens: int = field(default=0, init=False)
+    told_tokens: int | None = field(default=None, init=False)
+    cached_tokens: int | None = field(default=None, init=False)
     state: TicketState = field(default=TicketState.NEW, init=False)
     sequence: int = field(default=-1, init=False)
     parked_at: float = field(default=0.0, init=False)
     park_until: float = field(default=0.0, init=False)
+    crowded_since: float | None = field(default=None, init=False)
     kv_blocked_since: float | None = field(default=None, init=False)
     sent_at: float = field(default=0.0, init=False)
     first_content_at: float | None = field(default=None, init=False)
+    read_seconds: float | None = field(default=None, init=False)
     engine: int | None = field(default=None, init=False)
     refusals: int = field(default=0, init=False)
     reparked: bool = field(default=False, init=False)
@@ -107,6 +118,22 @@ class Ticket:
         self.prompt_tokens = max(0, self.prompt_tokens)
         self.max_tokens = max(0, self.max_tokens)
         self.kv_need_tokens = kv_tokens_needed(self.prompt_tokens, self.max_tokens)
+
+    def arrive(self, sequence: int, now: float) -> None:
+        """It is submitted, as the `sequence`-th of all; its client's bound shortens its parking."""
+        self.sequence = sequence
+        self.parked_at = now
+        wait = self.policy.max_park_seconds
+        if self.wait_seconds is not None:
+            wait = min(wait, max(0.0, self.wait_seconds))
+        self.park_until = now + wait
+
+    def send(self, engine: int, now: float) -> None:
+        """It goes to this engine."""
+        self.state = TicketState.SENT
+        self.sent_at = now
+        self.crowded_since = self.kv_blocked_since = self.held_since = None
+        self.engine = engine
 
     @property
     def awaits_content(self) -> bool:

@@ -10,7 +10,7 @@ from twisted_gateway.core.ticket import Priority
 
 
 class Sight(Enum):
-    """By what the gate judges an engine just now; the table is in `core.gate`."""
+    """By what the gate judges an engine just now; the table is in `core.ledger`."""
 
     UNOBSERVED = "unobserved"
     UNKNOWN = "unknown"

@@ -255,7 +255,9 @@ class Rounds:
         # Before anybody is told: whoever is may stop all this.
         self._set_timer(max(0.0, interval_seconds - took_seconds), self._next)
         places, views = self._places, self._views
-        for one in self._gates():
+        # Those that a reload has retired are told first: no newcomers come to them, so none of
+        # their requests waits for the newcomers of another, nor any of these for long.
+        for one in reversed(self._gates()):
             # A reload may have brought others, or changed where their replicas are.
             if (one.key, one.replicas) in places:
                 addresses = places[one.key, one.replicas]
