@@ -229,9 +229,13 @@ def _gateway(reactor: Any, config: Config, reload: Callable[[], Config] | None) 
         config,
         registry=registry,
         tracing=tracing.start(os.environ, reactor, reactor),
-        access_log=AccessLog(),
+        access_log=AccessLog(debug=_log_level() == "debug"),
         load=reload,
     )
+
+
+def _log_level() -> str:
+    return os.environ.get("LOG_LEVEL", "").strip().lower()
 
 
 def _in_background(options: Options) -> bool:

@@ -57,16 +57,26 @@ class Gateway:
         name: of its process and files.
         config: what its configuration file says, which is JSON and so YAML too.
         directory: for file and log.
+        environment: added to this process's own.
     """
 
-    def __init__(self, name: str, config: Mapping[str, Any], directory: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        directory: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.file = directory / f"{name}.yaml"
         self.configure(config)
         command = [*_twistd(), "-n", "--pidfile=", "llm-gateway", "--config", str(self.file)]
         listen = ["-l", f"tcp:{self.port}:interface=127.0.0.1"]
-        self.process = Process(name, [*command, *listen], directory, cwd=directory)
+        self.process = Process(
+            name, [*command, *listen], directory, environment=environment, cwd=directory
+        )
 
     def configure(self, config: Mapping[str, Any] | str) -> None:
         """Write its file; what runs is not told."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +27,11 @@ from twisted_gateway.telemetry.access import AccessEntry, AccessLog, json_observ
 ENTRY = AccessEntry(
     request_id="r-1",
     trace_id="0af7651916cd43dd8448eb211c80319c",
+    span_id="b7ad6b7169203331",
+    client="2001:db8::1",
     route="/v1/chat/completions",
     model="reasoning",
+    stream=True,
     tenant="5f0c2d9e81ab",
     outcome=Outcome.OK,
     status=200,
@@ -67,8 +70,9 @@ class AccessTests(TestCase):
         """In text the fields are `key=value` pairs."""
         self.assertEqual(
             lines(ENTRY)[0],
-            "request_id=r-1 trace_id=0af7651916cd43dd8448eb211c80319c route=/v1/chat/completions"
-            " model=reasoning tenant=5f0c2d9e81ab outcome=ok reason=- status=200"
+            "request_id=r-1 trace_id=0af7651916cd43dd8448eb211c80319c span_id=b7ad6b7169203331"
+            " client=2001:db8::1 route=/v1/chat/completions model=reasoning stream=true"
+            " tenant=5f0c2d9e81ab outcome=ok reason=- status=200"
             " waited_seconds=2.5 ttft_seconds=3.142 duration_seconds=12.0 bytes=4711",
         )
 
@@ -84,8 +88,11 @@ class AccessTests(TestCase):
                 "message": "request",
                 "request_id": "r-1",
                 "trace_id": "0af7651916cd43dd8448eb211c80319c",
+                "span_id": "b7ad6b7169203331",
+                "client": "2001:db8::1",
                 "route": "/v1/chat/completions",
                 "model": "reasoning",
+                "stream": True,
                 "tenant": "5f0c2d9e81ab",
                 "outcome": "ok",
                 "reason": "",
@@ -99,7 +106,14 @@ class AccessTests(TestCase):
 
     def test_what_is_not_there(self) -> None:
         """A request without model, tenant, trace or first token says so in one mark each."""
-        text, tree = lines(replace(ENTRY, model="", tenant="", trace_id="", ttft_seconds=None))
+        text, tree = lines(
+            replace(
+                ENTRY, model="", tenant="", trace_id="", client="", stream=None, ttft_seconds=None
+            )
+        )
+        self.assertIn(" client=- ", text)
+        self.assertIn(" stream=- ", text)
+        self.assertIsNone(tree["stream"])
         self.assertIn(" model=- ", text)
         self.assertIn(" tenant=- ", text)
         self.assertIn(" trace_id=- ", text)
@@ -120,8 +134,37 @@ class AccessTests(TestCase):
         self.assertTrue(text.isascii() and text.isprintable())
         self.assertEqual(tree["model"], name)
         _, _, rest = text.partition(" model=")
-        value, _, _ = rest.partition(" tenant=5f0c2d9e81ab")
+        value, _, _ = rest.partition(" stream=true tenant=5f0c2d9e81ab")
         self.assertEqual(json.loads(value) if value.startswith('"') else value, name or "-")
+
+
+class RoutineTests(TestCase):
+    """Probes, scrapes and looks at the status."""
+
+    def levels(self, entry: AccessEntry, *, debug: bool) -> list[str]:
+        """At what levels lines are written of a request."""
+        events: list[LogEvent] = []
+        observer = cast(ILogObserver, events.append)
+        globalLogPublisher.addObserver(observer)
+        try:
+            AccessLog(debug=debug).ended(entry)
+        finally:
+            globalLogPublisher.removeObserver(observer)
+        return [event["log_level"].name for event in events]
+
+    def test_they_leave_no_line(self) -> None:
+        """Unless debugging is asked for."""
+        for route in ("/health", "/health/ready", "/metrics", "/status.json", "/status/events"):
+            for outcome in (Outcome.OK, Outcome.CLIENT_DISCONNECT):
+                entry = replace(ENTRY, route=route, outcome=outcome)
+                self.assertEqual(self.levels(entry, debug=False), [], entry)
+                self.assertEqual(self.levels(entry, debug=True), ["debug"], entry)
+
+    def test_what_went_wrong_is_said(self) -> None:
+        """A scrape that fails is no routine; nor is a request to a model, however it ends."""
+        failed = replace(ENTRY, route="/metrics", outcome=Outcome.INTERNAL_ERROR)
+        self.assertEqual(self.levels(failed, debug=False), ["warn"])
+        self.assertEqual(self.levels(ENTRY, debug=False), ["info"])
 
 
 class JSONObserverTests(TestCase):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.testing import MemoryReactorClock
 from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
 from tests.support import TestCase
+from twisted_gateway.core.account import Account
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.telemetry import tracing
-from twisted_gateway.telemetry.tracing import NoTracing, exporters, read_context
+from twisted_gateway.telemetry.tracing import NoTracing, collector, exporters, read_context
 
+PACKAGE = Path(tracing.__file__).parent.parent
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -87,11 +93,12 @@ class NoTracingTests(TestCase):
         trace = NoTracing().request(incoming, trusted=False)
         self.assertEqual(trace.trace_id, TRACE)
         outgoing = headers("other", baggage="k=v")
-        with trace.park():
-            pass
-        with trace.upstream("http://engine:8000") as attempt:
-            attempt.inject(outgoing)
-            attempt.status(200)
+        with trace.park() as parked:
+            parked.decided("admitted")
+        attempt = trace.upstream("http://engine:8000")
+        attempt.inject(outgoing)
+        attempt.status(200)
+        attempt.end(Outcome.OK)
         self.assertEqual(outgoing.getRawHeaders("traceparent"), [PARENT])
         self.assertEqual(outgoing.getRawHeaders("tracestate"), ["a=1"])
         self.assertEqual(outgoing.getRawHeaders("baggage"), ["k=v"])
@@ -101,18 +108,22 @@ class NoTracingTests(TestCase):
         incoming = headers("nonsense", tracestate="a=1")
         trace = NoTracing().request(incoming, trusted=True)
         self.assertEqual(trace.trace_id, "")
-        with trace.upstream("http://engine:8000") as attempt:
-            attempt.inject(incoming)
+        trace.upstream("http://engine:8000").inject(incoming)
         self.assertFalse(incoming.hasHeader("traceparent"))
         self.assertFalse(incoming.hasHeader("tracestate"))
 
     def test_everything_can_be_said_to_it(self) -> None:
         """The request path asks nowhere whether tracing is on."""
         trace = NoTracing().request(Headers(), trusted=False)
+        self.assertFalse(trace.recording)
         trace.describe(method="POST", route="/v1/responses", model="m", stream=True)
-        trace.used(output_tokens=3)
-        trace.event("first_token", at=1.0)
+        trace.used(Account(output_tokens=3))
+        trace.event("keep_alive", at=1.0)
+        trace.first_token(0.5)
+        trace.upstream("http://engine:8000").failed("ConnectFailed")
         trace.end(Outcome.OK, 200)
+        trace.forget()
+        self.assertEqual((trace.span_id, trace.exemplar), ("", None))
         self.assertIsNone(self.successResultOf(NoTracing().shutdown()))
 
 
@@ -136,6 +147,44 @@ class StartTests(TestCase):
         ):
             self.assertEqual(exporters(environment), wanted, environment)
 
+    def test_the_collector_is_named_without_credentials(self) -> None:
+        """Scheme, host and port: a user name, path or query may hold one."""
+        for url, wanted in (
+            ("http://collector:4318", "http://collector:4318"),
+            (
+                "https://user:secret@collector.example/secret/v1?key=secret",
+                "https://collector.example",
+            ),
+            ("", ""),
+            ("collector:4318", ""),
+            ("http://[::1", ""),
+            ("http://host:port", ""),
+        ):
+            environment = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url}
+            self.assertEqual(collector(environment), wanted, url)
+
+    def test_off_costs_no_import(self) -> None:
+        """Only two modules import OpenTelemetry, and nothing but `start` imports these."""
+        own = "twisted_gateway.telemetry"
+        modules = ("opentelemetry", f"{own}.spans", f"{own}.export")
+        importers: dict[str, set[str]] = {name: set() for name in modules}
+        for path in PACKAGE.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                for name in _imported(node):
+                    for module, where in importers.items():
+                        if f"{name}.".startswith(f"{module}."):
+                            where.add(path.relative_to(PACKAGE).as_posix())
+        self.assertEqual(importers["opentelemetry"], {"telemetry/spans.py", "telemetry/export.py"})
+        self.assertEqual(importers[f"{own}.spans"], {"telemetry/export.py"})
+        self.assertEqual(importers[f"{own}.export"], {"telemetry/tracing.py"})
+
     def test_off_without_an_exporter(self) -> None:
         """Nothing is asked for, so nothing is recorded."""
         self.assertIsInstance(tracing.start({}, MemoryReactorClock(), Threads()), NoTracing)
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (one.name for one in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module}.{one.name}" for one in node.names)

@@ -15,7 +15,7 @@ from twisted_gateway.core.outlook import Standing
 from twisted_gateway.core.policy import Policy
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.core.view import EngineView, Sight
-from twisted_gateway.web.admission import refusal
+from twisted_gateway.web.refusal import refusal
 
 ONE = """
 tenants: {from: [header, address], trustedProxies: ['10.1.0.0/16']}

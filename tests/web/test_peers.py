@@ -595,6 +595,17 @@ class Asking(ExchangeTestCase):
         self.assertEqual(self.gate.told, [({"10.1.0.1:8081": BUSY}, True)])
         self.assertEqual(other.told, [({"10.1.0.2:8081": NOTHING}, True)])
 
+    def test_retired_ones_first(self) -> None:
+        """Of gates in front of one engine those told first take first: retired ones get no more."""
+        order: list[FakeGate] = []
+        retired = FakeGate()
+        for gate in (self.gate, retired):
+            self.patch(gate, "peers", lambda *_, gate=gate, current: order.append(gate))
+        self.peers.start(config())
+        self.gates.append(ExchangingGate((ENGINE,), BOTH, retired))
+        self.pass_time(0)
+        self.assertEqual(order, [retired, self.gate])
+
     def test_a_gate_that_fails(self) -> None:
         """The others are told, and rounds go on."""
         other = FakeGate()

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
-from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.telemetry.log import ABOUT, About, plain_text
+
+_ROUTINE_ROUTES = ("/health", "/metrics", "/status")
+# A reader of the status stream leaves when it has read enough.
+_ROUTINE_OUTCOMES = (Outcome.OK, Outcome.CLIENT_DISCONNECT)
 
 # The key under which an event carries the fields of its request.
 _FIELDS = "gateway_request"
@@ -30,8 +35,11 @@ class AccessEntry:
     Attributes:
         request_id: its id, kept from the client or made.
         trace_id: 32 hex digits, "" without a trace.
+        span_id: 16 hex digits of the gateway's own span, "" where none is recorded.
+        client: the client's address, "" where it is not to be told.
         route: the bounded name of what handled it.
         model: the configured model, "" for none.
+        stream: whether an event stream was asked for; None where nobody knows.
         tenant: who it counts as, by an HMAC with a key of this process; "" where that is unknown.
         outcome: how it ended.
         reason: why admission refused it; "" where it did not.
@@ -44,8 +52,11 @@ class AccessEntry:
 
     request_id: str
     trace_id: str
+    span_id: str = ""
+    client: str = ""
     route: str
     model: str
+    stream: bool | None = None
     tenant: str = ""
     outcome: Outcome
     reason: str = ""
@@ -61,8 +72,11 @@ class AccessEntry:
         return {
             "request_id": self.request_id,
             "trace_id": self.trace_id,
+            "span_id": self.span_id,
+            "client": self.client,
             "route": self.route,
             "model": self.model,
+            "stream": self.stream,
             "tenant": self.tenant,
             "outcome": self.outcome.value,
             "reason": self.reason,
@@ -74,15 +88,32 @@ class AccessEntry:
         }
 
 
+def is_routine(route: str, outcome: Outcome) -> bool:
+    """Whether a request was a probe, a scrape or a look at the status, answered as it should be."""
+    return outcome in _ROUTINE_OUTCOMES and route.startswith(_ROUTINE_ROUTES)
+
+
 class AccessLog:
-    """Writes one line per request."""
+    """Writes one line per request; of routine ones only where debugging is asked for.
+
+    Args:
+        debug: whether it is.
+    """
 
     _log = Logger()
 
+    def __init__(self, *, debug: bool = False) -> None:
+        """Take what the class documents."""
+        self._debug = debug
+
     def ended(self, entry: AccessEntry) -> None:
         """A request has ended: say so, as a warning where something failed."""
-        fields = entry.fields()
         level = LogLevel.warn if entry.outcome.is_error else LogLevel.info
+        if is_routine(entry.route, entry.outcome):
+            if not self._debug:
+                return
+            level = LogLevel.debug
+        fields = entry.fields()
         # The line is a field, not the format: braces in it mean nothing.
         self._log.emit(level, "{line}", line=_line(fields), **{_FIELDS: fields})
 
@@ -93,6 +124,8 @@ def _line(fields: Mapping[str, Any]) -> str:
 
 def _word(value: object) -> str:
     """One word that no client can break out of: JSON's escapes where it is not plain."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     text = "-" if value is None or value == "" else str(value)
     if text.isascii() and text.isprintable() and not any(each in text for each in ' "=\\'):
         return text
@@ -115,7 +148,8 @@ def json_observer(stream: TextIO) -> ILogObserver:
     """Make the observer that writes each event of the process's log as one JSON object a line.
 
     Its members: `time` (RFC 3339, UTC, milliseconds), `level`, `logger`, `message`; `traceback`
-    where the event bears a failure; the request's fields in a request's line.
+    where the event bears a failure; `request_id`, `trace_id` and `span_id` where it is about a
+    request; all of the request's fields in a request's line.
     """
     return cast(ILogObserver, _JSONObserver(stream))
 
@@ -131,7 +165,10 @@ def _tree(event: LogEvent) -> dict[str, Any]:
     fields = event.get(_FIELDS)
     if isinstance(fields, dict):
         return {**tree, "message": "request", **fields}
-    tree["message"] = formatEvent(event)
+    tree["message"] = plain_text(event)
+    about = event.get(ABOUT)
+    if isinstance(about, About):
+        tree |= asdict(about)
     failure = event.get("log_failure")
     if isinstance(failure, Failure):
         tree["message"] = tree["message"] or failure.getErrorMessage()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -19,11 +20,13 @@ from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from twisted.logger import Logger
 
 from twisted_gateway import __version__
+from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.telemetry.spans import UNTRUSTED, SpanTracing
-from twisted_gateway.telemetry.tracing import NoTracing, Tracing, exporters
+from twisted_gateway.telemetry.tracing import NoTracing, Tracing, collector, exporters
 
-_COMPLAIN_SECONDS = 60.0
 _COMPLAINT_CHARACTERS = 500
+# A collector's address may bear its credential there.
+_QUERY = re.compile(r"\?[^\s)'\"]+")
 
 
 class TrustingSampler(Sampler):
@@ -68,7 +71,11 @@ class TrustingSampler(Sampler):
 
 
 class Complaints(logging.Handler):
-    """Brings what the SDK and its exporters complain of into the log, once a minute at most."""
+    """Brings what the SDK and its exporters complain of into the log, once a minute at most.
+
+    They complain in their own threads, and of every span that they drop in the reactor's: at most
+    one complaint is on its way to the log at a time, and the others are counted.
+    """
 
     _log = Logger()
 
@@ -77,20 +84,20 @@ class Complaints(logging.Handler):
     ) -> None:
         """Take the clock, and the way from the exporter's thread to the reactor's."""
         super().__init__(logging.WARNING)
-        self._clock = clock
         self._from_thread = from_thread
-        self._silent_until: float | None = None
+        self._repeats = Repeats(clock)
+        self._on_its_way = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log it, unless another was logged less than a minute ago."""
-        text = record.getMessage()[:_COMPLAINT_CHARACTERS]
-        self._from_thread(lambda: self._say(text))
+        if not self._on_its_way:
+            self._on_its_way = True
+            text = _QUERY.sub("?...", record.getMessage())[:_COMPLAINT_CHARACTERS]
+            self._from_thread(lambda: self._say(text))
 
     def _say(self, text: str) -> None:
-        now = self._clock.seconds()
-        if self._silent_until is None or now >= self._silent_until:
-            self._silent_until = now + _COMPLAIN_SECONDS
-            self._log.warn("Tracing: {text} (once a minute at most)", text=text)
+        self._on_its_way = False
+        self._repeats.say("tracing", self._log.warn, "Tracing: {text}", text=text)
 
 
 def start(
@@ -122,6 +129,7 @@ def start(
         clock,
         threads.callFromThread,
         lambda run: threading.Thread(target=run, name="otel-shutdown", daemon=True).start(),
+        described=" ".join([",".join(names), collector(environment)]).strip(),
     )
 
 

@@ -6,12 +6,14 @@ timers and its callbacks run in contexts of their own, and none of them has to c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from opentelemetry.context import Context, set_value
 from opentelemetry.trace import (
+    INVALID_SPAN,
     NonRecordingSpan,
     Span,
     SpanContext,
@@ -25,12 +27,17 @@ from opentelemetry.trace import (
     format_trace_id,
     set_span_in_context,
 )
-from twisted.internet.defer import CancelledError, Deferred
+from opentelemetry.util.types import AttributeValue
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.http_headers import Headers
 
+from twisted_gateway.core.account import Account
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.telemetry import conventions
 from twisted_gateway.telemetry.tracing import (
+    Attributes,
+    ParkSpan,
     RequestTrace,
     TraceContext,
     UpstreamSpan,
@@ -39,17 +46,12 @@ from twisted_gateway.telemetry.tracing import (
 )
 
 SHUTDOWN_SECONDS = 2.0
+_NOTHING_SAID = Account()
+MOST_EVENTS = 60
+"""How many events of one name a span bears: the SDK would keep the last 128 of all, and a stream of
+hours that is kept alive would lose its first token."""
 # Marks a parent context that came from a peer that is not trusted.
 UNTRUSTED = "twisted-gateway-untrusted"
-
-# The last part of a route -> gen_ai.operation.name (OpenTelemetry's GenAI conventions).
-_OPERATIONS = {
-    "chat/completions": "chat",
-    "responses": "chat",
-    "messages": "chat",
-    "completions": "text_completion",
-    "embeddings": "embeddings",
-}
 
 
 class SpanTracing:
@@ -62,6 +64,7 @@ class SpanTracing:
         clock: IReactorTime,
         from_thread: Callable[[Callable[[], object]], object],
         in_thread: Callable[[Callable[[], None]], object],
+        described: str = "on",
     ) -> None:
         """Take the parts; `export.start` puts them together.
 
@@ -71,18 +74,26 @@ class SpanTracing:
             clock: bounds that.
             from_thread: runs a callable in the reactor's thread.
             in_thread: runs a callable in a thread that doesn't keep the process alive.
+            described: where spans go, in words.
         """
         self._tracer = tracer
         self._stop = stop
         self._clock = clock
         self._from_thread = from_thread
         self._in_thread = in_thread
+        self._described = described
 
-    def request(self, headers: Headers, trusted: bool) -> RequestTrace:
+    def request(
+        self, headers: Headers, trusted: bool, known: Callable[[], Attributes] = dict
+    ) -> RequestTrace:
         """See `Tracing`. Without a sampled flag to honour the configured sampler decides."""
         context = read_context(headers)
         parent = Context() if context is None else _remote(context, trusted)
-        return SpanTrace(self._tracer, parent)
+        return SpanTrace(self._tracer, parent, known())
+
+    def describe(self) -> str:
+        """See `Tracing`."""
+        return self._described
 
     def shutdown(self) -> Deferred[None]:
         """See `Tracing`. Cancelling it stops the waiting, not the sending."""
@@ -111,14 +122,30 @@ class SpanTracing:
 class SpanTrace(RequestTrace):
     """One request's server span and what hangs from it."""
 
-    def __init__(self, tracer: Tracer, parent: Context) -> None:
+    def __init__(self, tracer: Tracer, parent: Context, known: Attributes) -> None:
         """Begin the server span under `parent`."""
         super().__init__(None)
         self._tracer = tracer
-        self._span = tracer.start_span("HTTP", context=parent, kind=SpanKind.SERVER)
+        self._span = tracer.start_span(
+            "HTTP",
+            context=parent,
+            kind=SpanKind.SERVER,
+            attributes=known,
+        )
         self._inside = set_span_in_context(self._span, Context())
-        self._method = self._route = self._model = ""
-        self.trace_id = format_trace_id(self._span.get_span_context().trace_id)
+        # What the span bears already: to set an attribute again is dear.
+        self._told: dict[str, AttributeValue] = dict(known)
+        self._method = str(known.get("http.request.method", ""))
+        self._route = self._model = self._provider = ""
+        self._tries = 0
+        self._events: Counter[str] = Counter()
+        self._try: _ClientSpan | None = None
+        self.recording = self._span.is_recording()
+        context = self._span.get_span_context()
+        self.trace_id = format_trace_id(context.trace_id)
+        if self.recording:
+            self.span_id = format_span_id(context.span_id)
+            self.exemplar = {"trace_id": self.trace_id, "span_id": self.span_id}
 
     def describe(
         self,
@@ -126,123 +153,189 @@ class SpanTrace(RequestTrace):
         method: str | None = None,
         route: str | None = None,
         model: str | None = None,
+        provider: str | None = None,
         stream: bool | None = None,
     ) -> None:
         """See `RequestTrace`."""
-        self._method = method or self._method
+        if not self._span.is_recording():
+            return
+        self._method = conventions.method(method) if method else self._method
         self._route = route or self._route
         self._model = model or self._model
-        self._span.update_name(f"{self._method} {self._route}".strip() or "HTTP")
-        known = {
-            "http.request.method": method,
-            "http.route": route,
-            "gen_ai.operation.name": _operation(self._route) if self._model else None,
-            "gen_ai.request.model": model,
+        self._provider = provider or self._provider
+        shown = "HTTP" if self._method in ("", "_OTHER") else self._method
+        self._span.update_name(f"{shown} {self._route}".strip())
+        known: dict[str, AttributeValue | None] = {
+            "http.request.method": self._method or None,
+            "http.route": self._route or None,
             "gen_ai.request.stream": stream,
+            **self._gen_ai(),
         }
-        self._set(known)
+        told = self._told
+        fresh = {k: v for k, v in known.items() if v is not None and told.get(k) != v}
+        told |= fresh
+        self._span.set_attributes(fresh)
 
-    def used(
-        self,
-        *,
-        response_model: str | None = None,
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-    ) -> None:
-        """See `RequestTrace`."""
-        known = {
-            "gen_ai.response.model": response_model,
-            "gen_ai.usage.input_tokens": input_tokens,
-            "gen_ai.usage.output_tokens": output_tokens,
+    def _gen_ai(self) -> dict[str, str | None]:
+        if not self._model:
+            return {}
+        return {
+            "gen_ai.operation.name": conventions.operation(self._route),
+            "gen_ai.provider.name": self._provider or None,
+            "gen_ai.request.model": self._model,
         }
-        self._set(known)
+
+    def used(self, account: Account) -> None:
+        """See `RequestTrace`: on the server's span, and on that of the try that was answered."""
+        if account == _NOTHING_SAID:
+            return
+        known = {
+            "gen_ai.response.model": account.model,
+            "gen_ai.response.id": account.answer_id,
+            "gen_ai.response.finish_reasons": account.finish_reasons or None,
+            "gen_ai.usage.input_tokens": account.input_tokens,
+            "gen_ai.usage.output_tokens": account.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": account.cached_tokens,
+        }
+        _set(self._span, known)
+        if self._try is not None:
+            self._try.set(known)
 
     def event(self, name: str, **attributes: str | int | float | bool) -> None:
-        """See `RequestTrace`; the SDK keeps the last 128."""
-        self._span.add_event(name, attributes)
+        """See `RequestTrace`; of more than `MOST_EVENTS` of a name the first are kept."""
+        self._events[name] += 1
+        if self._events[name] <= MOST_EVENTS:
+            self._span.add_event(name, attributes)
+
+    def first_token(self, seconds: float) -> None:
+        """See `RequestTrace`."""
+        self._span.add_event("first_token")
+        if self._try is not None:
+            self._try.set({"gen_ai.response.time_to_first_chunk": seconds})
 
     @contextmanager
-    def park(self) -> Iterator[None]:
+    def park(self, seen: Callable[[], Attributes] = dict) -> Iterator[ParkSpan]:
         """A span `admission.park`. To be refused or cancelled is no error of it."""
-        span = self._tracer.start_span("admission.park", context=self._inside)
+        if not self.recording:
+            yield ParkSpan()
+            return
+        span = self._tracer.start_span("admission.park", context=self._inside, attributes=seen())
+        parked = _ParkedSpan(span)
         try:
-            yield
+            yield parked
         finally:
-            span.end()
+            parked.end()
 
-    @contextmanager
-    def upstream(self, url: str) -> Iterator[UpstreamSpan]:
+    def upstream(self, url: str, method: str = "POST") -> UpstreamSpan:
         """A client span; it names the engine's host and port, not the rest of `url`."""
+        if not self.recording:
+            return _PassingSpan(self._span.get_span_context())
         parts = urlsplit(url)
-        attributes: dict[str, str | int] = {
-            "http.request.method": "POST",
+        operation = conventions.operation(self._route) if self._model else None
+        known: dict[str, AttributeValue | None] = {
+            "http.request.method": method,
             "server.address": parts.hostname or "",
             "server.port": parts.port or (443 if parts.scheme == "https" else 80),
+            "network.protocol.version": "1.1",
+            # To a service several requests are no tries of one.
+            "http.request.resend_count": (self._tries or None) if self._model else None,
+            **self._gen_ai(),
         }
-        operation = _operation(self._route) if self._model else None
-        if operation is not None:
-            attributes["gen_ai.operation.name"] = operation
-            attributes["gen_ai.request.model"] = self._model
         span = self._tracer.start_span(
-            "POST" if operation is None else f"{operation} {self._model}",
+            method if operation is None else f"{operation} {self._model}",
             context=self._inside,
             kind=SpanKind.CLIENT,
-            attributes=attributes,
+            attributes={key: value for key, value in known.items() if value is not None},
         )
-        try:
-            yield _ClientSpan(span)
-        except CancelledError:
-            # The client has left, or a bound of ours has passed: the engine did no wrong.
-            raise
-        except Exception as fault:
-            # By its kind alone: a message may quote what the engine or the client sent.
-            kind = type(fault).__qualname__
-            span.set_attribute("error.type", kind)
-            span.set_status(Status(StatusCode.ERROR, kind))
-            raise
-        finally:
-            span.end()
+        self._tries += 1
+        self._try = _ClientSpan(span)
+        return self._try
 
     def end(self, outcome: Outcome, status: int) -> None:
         """See `RequestTrace`: a fault of the gateway or the engine makes the span an error."""
         if not self._span.is_recording():
             return
+        if outcome in (Outcome.CLIENT_DISCONNECT, Outcome.CLIENT_STALLED):
+            self._span.add_event(outcome.value)
         if status:
             self._span.set_attribute("http.response.status_code", status)
         self._span.set_attribute("gateway.outcome", outcome.value)
+        for name, count in self._events.items():
+            if count > MOST_EVENTS:
+                self._span.set_attribute(f"gateway.{name}.count", count)
         if outcome.is_error or status >= 500:
             self._span.set_attribute("error.type", outcome.value)
             self._span.set_status(Status(StatusCode.ERROR, outcome.value))
         self._span.end()
 
-    def _set(self, known: Mapping[str, str | int | None]) -> None:
-        if not self._span.is_recording():
-            return
-        self._span.set_attributes({key: value for key, value in known.items() if value is not None})
+    def forget(self) -> None:
+        """See `RequestTrace`: a span that is never ended is never exported."""
+        self._span = INVALID_SPAN
 
 
-class _ClientSpan(UpstreamSpan):
-    def __init__(self, span: Span) -> None:
+class _PassingSpan(UpstreamSpan):
+    """A try of a request that is not recorded: the engine's parent is the gateway's span."""
+
+    def __init__(self, context: SpanContext) -> None:
         super().__init__(None)
-        self._span = span
+        self._span_context = context
 
     def inject(self, headers: Headers) -> None:
-        context = self._span.get_span_context()
+        context = self._span_context
         parent = (
             f"00-{format_trace_id(context.trace_id)}-{format_span_id(context.span_id)}"
             f"-{context.trace_flags:02x}"
         )
         write_context(headers, parent.encode("ascii"), context.trace_state.to_header().encode())
 
+
+class _ClientSpan(_PassingSpan):
+    def __init__(self, span: Span) -> None:
+        super().__init__(span.get_span_context())
+        self._span = span
+        self._is_error = False
+
+    def set(self, known: Mapping[str, AttributeValue | None]) -> None:
+        _set(self._span, known)
+
     def status(self, code: int) -> None:
         self._span.set_attribute("http.response.status_code", code)
         if code >= 400:
+            self._is_error = True
             self._span.set_attribute("error.type", str(code))
             self._span.set_status(Status(StatusCode.ERROR))
 
+    def failed(self, kind: str) -> None:
+        # By its kind alone: a message may quote what the engine or the client sent.
+        self._is_error = True
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(Status(StatusCode.ERROR, kind))
 
-def _operation(route: str) -> str | None:
-    return next((word for end, word in _OPERATIONS.items() if route.endswith("/" + end)), None)
+    def end(self, outcome: Outcome | None) -> None:
+        if outcome is not None and outcome.is_error and not self._is_error:
+            self.failed(outcome.value)
+        if self._span.is_recording():
+            self._span.end()
+
+
+class _ParkedSpan(ParkSpan):
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._outcome = "left"
+
+    def decided(self, outcome: str, reason: str = "") -> None:
+        self._outcome = outcome
+        if reason:
+            self._span.set_attribute("admission.reason", reason)
+
+    def end(self) -> None:
+        self._span.set_attribute("admission.outcome", self._outcome)
+        self._span.end()
+
+
+def _set(span: Span, known: Mapping[str, AttributeValue | None]) -> None:
+    if span.is_recording():
+        span.set_attributes({key: value for key, value in known.items() if value is not None})
 
 
 def _remote(context: TraceContext, trusted: bool) -> Context:

@@ -10,16 +10,20 @@ Spans are told of a request; they never stand between its response and the clien
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 from twisted.web.http_headers import Headers
 
+from twisted_gateway.core.account import Account
 from twisted_gateway.core.outcome import Outcome
+
+Attributes = Mapping[str, str | int | float | bool]
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _MAX_TRACEPARENT_BYTES = 512
@@ -73,7 +77,7 @@ def read_context(headers: Headers) -> TraceContext | None:
 
 
 class UpstreamSpan:
-    """One try at an engine; this one records nothing."""
+    """One try at an engine, from its sending to its answer's end; this one records nothing."""
 
     def __init__(self, context: TraceContext | None) -> None:
         """Stand for a try of a request that brought `context`."""
@@ -92,13 +96,38 @@ class UpstreamSpan:
     def status(self, code: int) -> None:
         """The engine has answered with this HTTP status."""
 
+    def failed(self, kind: str) -> None:
+        """The engine could not be reached, or not understood; `kind` is one of few words."""
+
+    def end(self, outcome: Outcome | None) -> None:
+        """The engine has said all it had to say to this try; the first call counts.
+
+        Args:
+            outcome: how the request ended with it; None where it goes on with another try.
+        """
+
+
+class ParkSpan:
+    """The time parked; this one records nothing."""
+
+    def decided(self, outcome: str, reason: str = "") -> None:
+        """The wait is over: `admitted`, or `refused` for a reason. Without it the client left."""
+
 
 class RequestTrace:
     """One request's trace; this one records nothing and lets a context pass.
 
     Attributes:
+        recording: whether anything that is told is kept; what is dear to tell need not be told
+            where it is not.
         trace_id: 32 hex digits for the log; "" where there is no trace.
+        span_id: 16 hex digits of the gateway's own span; "" where it has none.
+        exemplar: the labels by which a metric refers to a trace that is recorded.
     """
+
+    recording: bool = False
+    span_id: str = ""
+    exemplar: Mapping[str, str] | None = None
 
     def __init__(self, context: TraceContext | None) -> None:
         """Stand for a request that brought `context`."""
@@ -111,46 +140,64 @@ class RequestTrace:
         method: str | None = None,
         route: str | None = None,
         model: str | None = None,
+        provider: str | None = None,
         stream: bool | None = None,
     ) -> None:
-        """Say what became known of the request; may be called again with more."""
+        """Say what became known of the request; may be called again with more.
 
-    def used(
-        self,
-        *,
-        response_model: str | None = None,
-        input_tokens: int | None = None,
-        output_tokens: int | None = None,
-    ) -> None:
+        Args:
+            method: of the request.
+            route: the bounded name of what handles it.
+            model: the configured model.
+            provider: `gen_ai.provider.name`, see `telemetry.conventions`.
+            stream: whether an event stream was asked for.
+        """
+
+    def used(self, account: Account) -> None:
         """Say what the engine's answer said of itself."""
 
     def event(self, name: str, **attributes: str | int | float | bool) -> None:
-        """Something happened: first token, keep-alive, re-park, disconnect. Bounded in number."""
+        """Something happened: keep-alive, re-park, refusal by the engine. Bounded in number."""
+
+    def first_token(self, seconds: float) -> None:
+        """The first event that bears content came, `seconds` after its try was sent."""
 
     @contextmanager
-    def park(self) -> Iterator[None]:
-        """The time parked. Left by an exception, cancelling too, it ends there; nothing is kept."""
-        yield
+    def park(self, seen: Callable[[], Attributes] = dict) -> Iterator[ParkSpan]:
+        """The time parked. Left by an exception, cancelling too, it ends there.
 
-    @contextmanager
-    def upstream(self, url: str) -> Iterator[UpstreamSpan]:
-        """One try at the engine at `url`; an exception that leaves it ends the try as failed."""
-        yield UpstreamSpan(self._context)
+        Args:
+            seen: gives what the gate saw when it parked the request; asked where it is recorded.
+        """
+        yield ParkSpan()
+
+    def upstream(self, url: str, method: str = "POST") -> UpstreamSpan:
+        """Begin a try at the engine, or a request to the service, at `url`; to be ended."""
+        return UpstreamSpan(self._context)
 
     def end(self, outcome: Outcome, status: int) -> None:
         """The request has ended; the first call counts. `status` is 0 where none was sent."""
+
+    def forget(self) -> None:
+        """Let nothing be kept of this request: it was a probe or a scrape, of no interest."""
 
 
 class Tracing(Protocol):
     """What the request path knows of tracing."""
 
-    def request(self, headers: Headers, trusted: bool) -> RequestTrace:
+    def request(
+        self, headers: Headers, trusted: bool, known: Callable[[], Attributes] = dict
+    ) -> RequestTrace:
         """Begin the trace of a request whose head was just read.
 
         Args:
             headers: those of the request.
             trusted: whether its peer is a trusted proxy, whose sampled flag is honoured.
+            known: gives what the head says, as attributes; asked where tracing is on.
         """
+
+    def describe(self) -> str:
+        """Say in a few words whether traces are exported, and where to; no credentials."""
 
     def shutdown(self) -> Deferred[None]:
         """Send what is left; fires within 2 seconds, whether or not that succeeded."""
@@ -159,9 +206,15 @@ class Tracing(Protocol):
 class NoTracing:
     """Tracing that is off: contexts pass, ids are logged, nothing is recorded."""
 
-    def request(self, headers: Headers, trusted: bool) -> RequestTrace:
+    def request(
+        self, headers: Headers, trusted: bool, known: Callable[[], Attributes] = dict
+    ) -> RequestTrace:
         """See `Tracing`; whom one trusts makes no difference here."""
         return RequestTrace(read_context(headers))
+
+    def describe(self) -> str:
+        """See `Tracing`."""
+        return "off"
 
     def shutdown(self) -> Deferred[None]:
         """Fire at once."""
@@ -200,6 +253,21 @@ def exporters(environment: Mapping[str, str]) -> tuple[str, ...]:
         return () if "none" in names else tuple(names)
     endpoints = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     return ("otlp",) if any(environment.get(name) for name in endpoints) else ()
+
+
+def collector(environment: Mapping[str, str]) -> str:
+    """Give scheme, host and port of the OTLP endpoint that the standard variables name.
+
+    Neither user name, path nor query: any of them may hold a credential. "" where none is named.
+    """
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    url = next((environment[name] for name in names if environment.get(name)), "")
+    try:
+        parts = urlsplit(url)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else ""
 
 
 def write_context(headers: Headers, parent: bytes, state: bytes) -> None:

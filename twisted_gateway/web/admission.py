@@ -10,26 +10,23 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from twisted_gateway.core.errors import Problem
-from twisted_gateway.core.gate import Admitted, Decision, Gate, Parked, Reason, Refused
-from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.decision import Admitted, Decision, Parked, Reason, Refused
+from twisted_gateway.core.gate import Gate
 from twisted_gateway.core.peers import GateReport
 from twisted_gateway.core.sse import KEEP_ALIVE, comment
 from twisted_gateway.core.ticket import Ticket, TicketState
 from twisted_gateway.engines.observer import Observer
 from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchange
-
-RETRY_JITTER = 0.25
-MOST_RETRY_SECONDS = 60
+from twisted_gateway.web.place import Place
+from twisted_gateway.web.refusal import refusal
 
 
 class AdmissionEvents(Protocol):
@@ -38,83 +35,10 @@ class AdmissionEvents(Protocol):
     def parked(self, model: str, priority: str) -> None:
         """A request has to wait, for the first time."""
 
-    def waited(self, model: str, outcome: str, seconds: float) -> None:
-        """A wait has ended: `admitted`, `refused` or `left`."""
-
-
-class Place:
-    """A request's place in an engine, or its way there; an async context manager.
-
-    Entering waits until the gate admits the ticket; leaving gives the place back, whatever
-    happened. Cancelling the wait takes the ticket out of the queue.
-    """
-
-    def __init__(
-        self,
-        admission: Admission,
-        ticket: Ticket,
-        exchange: Exchange,
-        upstreams: Sequence[str],
+    def waited(
+        self, model: str, outcome: str, seconds: float, exemplar: Mapping[str, str] | None
     ) -> None:
-        """Made by `Admission.place`."""
-        self._admission = admission
-        self._upstreams = upstreams
-        self._exchange = exchange
-        self.ticket = ticket
-
-    async def __aenter__(self) -> Place:
-        """Wait for a place.
-
-        Raises:
-            Problem: the gate refused.
-        """
-        await self._admission.submit(self.ticket, self._exchange)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Give the place back."""
-        self._admission.leave(self.ticket, finished=kind is None)
-
-    @property
-    def upstream(self) -> str:
-        """The base URL of the engine that the ticket was admitted to."""
-        assert self.ticket.engine is not None
-        return self._upstreams[self.ticket.engine]
-
-    async def again(self, *, connected: bool) -> bool:
-        """The engine refused before a byte was relayed: park again, with the old place in line.
-
-        Args:
-            connected: False where not even a connection came about.
-
-        Returns:
-            True when admitted once more; False when the engine's own answer is to go on to the
-            client.
-
-        Raises:
-            Problem: the gate refused (draining, or the park budget ended while parked).
-        """
-        return await self._admission.refused(self.ticket, self._exchange, connected=connected)
-
-    def broken(self) -> None:
-        """The engine's answer broke off: it may be dying."""
-        self._admission.broken(self.ticket)
-
-    def comment(self) -> bytes:
-        """The comment that keeps a silent stream alive; while parked it says where it stands."""
-        return self._admission.comment(self.ticket)
-
-    def content(self) -> None:
-        """An event that bears content came; the first one ends the prefill."""
-        ticket = self.ticket
-        ticket.generated_tokens += 1
-        if ticket.generated_tokens == 1:
-            self._admission.first_content(ticket)
+        """A wait has ended: `admitted`, `refused` or `left`; the exemplar names its trace."""
 
 
 class Admission:
@@ -344,12 +268,19 @@ class Admission:
         if not exchange.parked:
             exchange.parked = True
             self._events.parked(ticket.model, ticket.priority.name.lower())
+        if ticket.reparked:
+            exchange.trace.event("reparked")
         started = self._clock.seconds()
         outcome = "left"
         try:
-            with exchange.trace.park():
+            with exchange.trace.park(lambda: dict(self._seen(ticket))) as span:
                 decision = await answer
-            outcome = "refused" if isinstance(decision, Refused) else "admitted"
+                if isinstance(decision, Refused):
+                    outcome = "refused"
+                    span.decided(outcome, decision.reason.value)
+                else:
+                    outcome = "admitted"
+                    span.decided(outcome)
             return decision
         except CancelledError:
             self._waiting.pop(ticket, None)
@@ -358,7 +289,30 @@ class Admission:
         finally:
             waited_seconds = self._clock.seconds() - started
             exchange.waited_seconds += waited_seconds
-            self._events.waited(ticket.model, outcome, waited_seconds)
+            self._events.waited(ticket.model, outcome, waited_seconds, exchange.trace.exemplar)
+
+    def _seen(self, ticket: Ticket) -> Iterator[tuple[str, str | int | float | bool]]:
+        """What is known where a ticket parks: it says why it has to wait."""
+        now = self._clock.seconds()
+        engine = self.gate.roomiest(now)
+        standing = self.gate.standing(ticket, now)
+        known = {
+            "running": engine.running,
+            "waiting": engine.waiting,
+            "kv_usage": engine.kv_usage,
+            "in_engine": engine.in_engine,
+            "max_inflight": engine.max_inflight,
+            "sample_age_seconds": engine.sample_age_seconds,
+            "judged_by": engine.sight.value,
+            "hold": None if engine.hold is None else engine.hold.value,
+            "long_prefill": engine.long_prefill,
+            "position": standing.position,
+            "wait_estimate_seconds": standing.eta_seconds,
+            "priority": ticket.priority.name.lower(),
+            "prompt_tokens": ticket.prompt_tokens,
+            "reparked": ticket.reparked,
+        }
+        return ((f"admission.{key}", value) for key, value in known.items() if value is not None)
 
     def _tell(self, event: Callable[[float], list[Decision]]) -> None:
         try:
@@ -398,61 +352,3 @@ class Admission:
     def _tick(self) -> None:
         self._timer = None
         self._tell(self.gate.tick)
-
-
-_WORDS = {
-    Reason.PARK_TIMEOUT: "No place became free in the time that this request may wait",
-    Reason.QUEUE_FULL: "As many requests wait for the engine as may wait",
-    Reason.DEADLINE: "The request could not be served in the time that its client waits",
-    Reason.DRAINING: "This gateway is shutting down; another one will answer",
-}
-
-
-def refusal(decision: Refused, chance: float) -> Problem:
-    """The gate's refusal as a problem, with what the gate saw.
-
-    Args:
-        decision: the refusal.
-        chance: from 0 up to 1: where in its jitter `Retry-After` lies.
-    """
-    reason = decision.reason
-    engine = decision.seen
-    standing = decision.standing
-    retry_after = _retry_after(decision, chance)
-    headers = {"Retry-After": str(retry_after), "X-Queue-Position": str(standing.position)}
-    if standing.eta_seconds is not None:
-        headers["X-Queue-Wait-Estimate"] = str(math.ceil(standing.eta_seconds))
-    seen = {
-        "running": engine.running,
-        "waiting": engine.waiting,
-        "kv_usage": engine.kv_usage,
-        "max_inflight": engine.max_inflight,
-        "in_engine": engine.in_engine,
-        "sample_age_seconds": _rounded(engine.sample_age_seconds),
-        "waited_seconds": _rounded(decision.waited_seconds),
-        "position": standing.position,
-        "wait_estimate_seconds": _rounded(standing.eta_seconds),
-    }
-    return Problem(
-        reason.value,
-        503,
-        f"{_WORDS[reason]}; try again in {retry_after} s.",
-        outcome=Outcome.REJECTED,
-        members={"reason": reason.value, "retry_after": retry_after, **seen},
-        headers=headers,
-    )
-
-
-def _retry_after(decision: Refused, chance: float) -> int:
-    """Whole seconds until a place should be free, give or take a quarter, within bounds.
-
-    The jitter keeps those who are refused together from coming back together.
-    """
-    least = math.ceil(decision.ticket.policy.retry_after_seconds)
-    expected = decision.place_seconds if decision.place_seconds is not None else float(least)
-    jittered = round(expected * (1 + RETRY_JITTER * (2 * chance - 1)))
-    return max(1, least, min(MOST_RETRY_SECONDS, jittered))
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IPushProducer
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -17,6 +17,7 @@ from twisted.web.http import HTTPChannel, datetimeToString
 
 from twisted_gateway.core.errors import TITLES
 from twisted_gateway.core.headers import tokens
+from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.web.transport import waiting_bytes
 
 _EARLY_ANSWER_LINGER_SECONDS = 5.0
@@ -32,9 +33,11 @@ class ChannelOwner(Protocol):
 
     Attributes:
         closing: whether connections are to end with the answers that are under way.
+        repeats: keeps clients that misbehave from filling the log.
     """
 
     closing: bool
+    repeats: Repeats
 
     def connection_opened(self, channel: GatewayChannel) -> None:
         """A connection has come about."""
@@ -81,6 +84,17 @@ class GatewayChannel(HTTPChannel):
 
     # Coming in
 
+    @property
+    def head_line(self) -> tuple[bytes, bytes, bytes]:
+        """Method, target and version of the request whose head is being read."""
+        return self._command, self._path, self._version
+
+    @property
+    def network(self) -> IPushProducer:
+        """The client's connection, to be paused while nobody takes a body."""
+        network: IPushProducer = self._networkProducer
+        return network
+
     def dataReceived(self, data: bytes) -> None:
         """Feed the parser; the idle timer bounds a whole head, not the pause between its bytes."""
         if self._linger is not None:
@@ -96,7 +110,9 @@ class GatewayChannel(HTTPChannel):
             self._optimisticEagerReadSize
         ):
             # From here on twisted.web would read no more, and so never notice the client leave.
-            self._log.info("cut a client that sent on behind an unanswered request")
+            self.site.repeats.say(
+                "cut", self._log.info, "cut a client that sent on behind an unanswered request"
+            )
             self.abortConnection()
 
     def headerReceived(self, line: bytes) -> bool:
@@ -198,7 +214,7 @@ class GatewayChannel(HTTPChannel):
 
         Closing with unread input would send a reset, and the client might never see the answer.
         """
-        head = [b"HTTP/1.1 %d %s\r\n" % (code, TITLES[code].encode("ascii"))]
+        head = [b"HTTP/1.1 %d %s\r\n" % (code, TITLES.get(code, "Error").encode("ascii"))]
         head += [b"%s: %s\r\n" % pair for pair in headers]
         head.append(
             b"Date: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"

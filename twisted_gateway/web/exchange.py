@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_gateway.core.account import Account
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.telemetry.log import About
 
 if TYPE_CHECKING:
     from twisted_gateway.telemetry.tracing import RequestTrace
@@ -37,12 +39,17 @@ class Exchange:
         started_at: when its head was read, on the reactor's clock.
         route: the bounded name of what handled it (`/v1/chat/completions`, `/metrics`, ...).
         model: the configured model, "" while none is known.
+        provider: `gen_ai.provider.name` of its engine, "" while none is known.
+        stream: whether an event stream was asked for; None while nobody knows.
+        client: the client's address, "" where it is not to be told or has none.
         subject: whose token the gateway has checked; None where it has checked none.
         api_key: the name of the key that the gateway has checked; None where it has checked none.
         tenant: who it counts as, in the form that may be shown; "" while nobody has asked.
         status: the HTTP status that the client was sent, 0 while none was.
         parked: whether it has had to wait.
         waited_seconds: time parked, in all.
+        sent_at: when its latest try was sent to an engine; None where none was.
+        account: what the engine's answer said of itself.
         ttft_seconds: time to the first event that bears content; None where there was none.
         bytes_sent: body bytes handed to the client's transport.
         reason: why admission refused it, one of the contract's words; "" where it did not.
@@ -67,12 +74,17 @@ class Exchange:
         self.reason = ""
         self.route = ""
         self.model = ""
+        self.provider = ""
+        self.stream: bool | None = None
+        self.client = ""
         self.subject: str | None = None
         self.api_key: str | None = None
         self.tenant = ""
         self.status = 0
         self.parked = False
         self.waited_seconds = 0.0
+        self.sent_at: float | None = None
+        self.account = Account()
         self.ttft_seconds: float | None = None
         self.bytes_sent = 0
         self.outcome: Outcome | None = None
@@ -82,6 +94,11 @@ class Exchange:
         self._interruption: Problem | Cut | None = None
         self._clock = clock
         self._ended = ended
+
+    @property
+    def about(self) -> About:
+        """How log lines name it."""
+        return About(self.request_id, self.trace.trace_id, self.trace.span_id)
 
     @property
     def duration_seconds(self) -> float:

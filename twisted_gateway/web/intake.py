@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 import io
+from typing import NamedTuple
+
+
+class BodyRule(NamedTuple):
+    """What holds for the body of one request.
+
+    Attributes:
+        max_bytes: the largest that is taken.
+        streamed: whether the request is handled from its head on, and its body passed on as it
+            comes, rather than held until it is whole.
+    """
+
+    max_bytes: int
+    streamed: bool = False
 
 
 class HeldBytes:

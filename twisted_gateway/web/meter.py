@@ -1,14 +1,28 @@
-"""What is read off an event stream while it passes: TTFT, ITL, tokens, errors in it."""
+"""What is read off an answer while it passes: TTFT, ITL, tokens, errors, what it says of itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
+from twisted_gateway.core import account
+from twisted_gateway.core.account import Account
 from twisted_gateway.core.events import ErrorInfo, Meaning
+from twisted_gateway.core.sse import Event
 from twisted_gateway.web.exchange import Exchange
+
+MOST_ANSWER_BYTES = 65_536
+"""How much of an answer that is no stream is looked at; a longer one says nothing of itself."""
+
+_MODEL_EVENTS = 4
+# An event of a stream that says why the answer, or a choice of it, has ended.
+_REASON = re.compile(rb"\"(?:finish|stop)_reason\"\s*:\s*\"")
+
+Exemplar = Mapping[str, str] | None
+"""The labels that name the trace of what is counted, None where it is not recorded."""
 
 
 class CallEvents(Protocol):
@@ -17,10 +31,10 @@ class CallEvents(Protocol):
     def entered(self, model: str) -> Callable[[], None]:
         """`gateway_inflight`; what comes back is to be called at the end."""
 
-    def upstream(self, model: str, seconds: float) -> None:
+    def upstream(self, model: str, seconds: float, exemplar: Exemplar) -> None:
         """`gateway_upstream_seconds`."""
 
-    def first_token(self, model: str, seconds: float) -> None:
+    def first_token(self, model: str, seconds: float, exemplar: Exemplar) -> None:
         """`llm_ttft_seconds`."""
 
     def next_token(self, model: str, seconds: float) -> None:
@@ -47,8 +61,8 @@ class StreamMeter:
         self._exchange = exchange
         self._clock = clock
         self._events = events
-        self._usage_tokens: int | None = None
-        self._prompt_tokens: int | None = None
+        self._account = Account()
+        self._events_seen = 0
         self._last_content_at = 0.0
         self._on_first: Callable[[], None] = _nothing
         self._on_each: Callable[[], None] = _nothing
@@ -71,14 +85,18 @@ class StreamMeter:
         self._on_each = on_each
         self._on_last = on_last
 
-    def event(self, meaning: Meaning) -> None:
-        """One event has passed."""
+    def event(self, event: Event, meaning: Meaning) -> None:
+        """One event has passed, and this is what it means."""
         if meaning.content:
             self._content()
-        if meaning.completion_tokens is not None:
-            self._usage_tokens = meaning.completion_tokens
-        if meaning.prompt_tokens is not None:
-            self._prompt_tokens = meaning.prompt_tokens
+        if meaning.completion_tokens is not None or meaning.prompt_tokens is not None:
+            self._account |= Account(
+                input_tokens=meaning.prompt_tokens,
+                output_tokens=meaning.completion_tokens,
+                cached_tokens=meaning.cached_tokens,
+            )
+        if self._exchange.trace.recording:
+            self._look(event, meaning)
         if meaning.error is not None and self.error is None:
             self.error = meaning.error
         if meaning.terminal and not self.terminal:
@@ -87,10 +105,22 @@ class StreamMeter:
 
     def end(self) -> None:
         """Count the tokens: by the stream's own account where it gave one, else its events."""
-        count = self.content_events if self._usage_tokens is None else self._usage_tokens
+        count = self._account.output_tokens
+        if count is None:
+            count = self.content_events
         if count:
             self._events.tokens(self._exchange.model, count)
-            self._exchange.trace.used(input_tokens=self._prompt_tokens, output_tokens=count)
+            self._account |= Account(output_tokens=count)
+        self._exchange.account |= self._account
+
+    def _look(self, event: Event, meaning: Meaning) -> None:
+        """Read what only a trace tells, off the few events that may say it."""
+        self._events_seen += 1
+        unnamed = self._account.model is None and self._events_seen <= _MODEL_EVENTS
+        if event.data and (unnamed or meaning.terminal or _REASON.search(event.data)):
+            said = account.read(event.data)
+            # Tokens are counted by the meaning of events, traced or not.
+            self._account |= Account(said.model, said.answer_id, said.finish_reasons)
 
     def _content(self) -> None:
         now = self._clock.seconds()
@@ -99,13 +129,37 @@ class StreamMeter:
         else:
             ttft_seconds = now - self._exchange.started_at
             self._exchange.ttft_seconds = ttft_seconds
-            self._exchange.trace.event("first_token")
-            self._events.first_token(self._exchange.model, ttft_seconds)
+            trace = self._exchange.trace
+            trace.first_token(now - (self._exchange.sent_at or self._exchange.started_at))
+            self._events.first_token(self._exchange.model, ttft_seconds, trace.exemplar)
         self._last_content_at = now
         self.content_events += 1
         if self.content_events == 1:
             self._on_first()
         self._on_each()
+
+
+class AnswerMeter:
+    """Keeps a JSON answer that is no stream, up to a bound, to read its account of itself."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        """Take the book."""
+        self._exchange = exchange
+        self._pieces: list[bytes] = []
+        self._size_bytes = 0
+
+    def data(self, piece: bytes) -> None:
+        """A piece of the body has passed."""
+        self._size_bytes += len(piece)
+        if self._size_bytes <= MOST_ANSWER_BYTES:
+            self._pieces.append(piece)
+        else:
+            self._pieces.clear()
+
+    def end(self) -> None:
+        """The body is whole."""
+        if self._pieces:
+            self._exchange.account |= account.read(b"".join(self._pieces))
 
 
 def _nothing() -> None:

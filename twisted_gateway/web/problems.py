@@ -6,6 +6,12 @@ import math
 
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.upstream.errors import (
+    ConnectFailed,
+    ConnectTimedOut,
+    Disconnected,
+    UpstreamError,
+)
 
 
 def internal_error() -> Problem:
@@ -18,8 +24,26 @@ def internal_error() -> Problem:
     )
 
 
+def draining() -> Problem:
+    """The process is shutting down: the client is to try again elsewhere.
+
+    No gate is asked, so there is no position and no engine to tell of.
+    """
+    return Problem(
+        "draining",
+        503,
+        "This gateway is shutting down; try again and another one will answer.",
+        outcome=Outcome.REJECTED,
+        members={"reason": "draining", "retry_after": 1},
+        headers={"Retry-After": "1"},
+    )
+
+
 def held_too_much(retry_after_seconds: float) -> Problem:
-    """The process holds `maxHeldBytes` of request bodies already."""
+    """The process holds `maxHeldBytes` of request bodies already.
+
+    Whose model it is for is not known yet, so there is no position and no engine to tell of.
+    """
     return Problem(
         "queue_full",
         503,
@@ -38,4 +62,28 @@ def body_too_large(limit_bytes: int, seen: str) -> Problem:
         f"The request body may have at most {limit_bytes} bytes; {seen}.",
         outcome=Outcome.BAD_REQUEST,
         members={"max_body_bytes": limit_bytes},
+    )
+
+
+def unreachable(model: str, fault: UpstreamError) -> Problem:
+    """The engine of a model gave no answer that could be relayed."""
+    if isinstance(fault, ConnectTimedOut):
+        return Problem(
+            "upstream_timeout",
+            504,
+            f"The engine of {model} could not be reached in time.",
+            outcome=Outcome.UPSTREAM_TIMEOUT,
+            members={"reason": "connect_timeout"},
+        )
+    if isinstance(fault, ConnectFailed):
+        words = "could not be reached"
+    elif isinstance(fault, Disconnected):
+        words = "closed the connection before it answered"
+    else:
+        words = "gave no answer that can be relayed"
+    return Problem(
+        "upstream_error",
+        502,
+        f"The engine of {model} {words}: {fault.reason}.",
+        outcome=Outcome.UPSTREAM_ERROR,
     )

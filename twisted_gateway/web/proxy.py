@@ -9,16 +9,18 @@ from typing import Any, Protocol, cast
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IBodyProducer
 
 from twisted_gateway.config.schema import EngineKind
 from twisted_gateway.core.errors import Problem, error_frame
 from twisted_gateway.core.events import upstream_message
-from twisted_gateway.core.headers import is_event_stream, pairs, response_headers
+from twisted_gateway.core.headers import is_event_stream, is_json, pairs, response_headers
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.sse import EventSplitter
+from twisted_gateway.telemetry.log import RequestLogger
+from twisted_gateway.telemetry.repeats import Repeats
+from twisted_gateway.telemetry.tracing import UpstreamSpan
 from twisted_gateway.upstream.errors import (
     ConnectFailed,
     ConnectTimedOut,
@@ -31,8 +33,9 @@ from twisted_gateway.upstream.response import UpstreamResponse
 from twisted_gateway.web.call import Call
 from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.gather import gather
-from twisted_gateway.web.meter import StreamMeter
+from twisted_gateway.web.meter import AnswerMeter, StreamMeter
 from twisted_gateway.web.patience import Patience
+from twisted_gateway.web.problems import unreachable
 from twisted_gateway.web.relay import End, Relay, StreamRelay
 from twisted_gateway.web.reply import Reply
 
@@ -101,9 +104,10 @@ class Proxy:
         meter: reads the metrics off the stream.
         release: lets the request's body go, once the engine's answer has begun.
         took: told how many seconds each try took, from its sending to its answer's end.
+        repeats: lets a failing engine be complained of once in a while.
     """
 
-    _log = Logger()
+    _log = RequestLogger()
 
     def __init__(
         self,
@@ -116,6 +120,7 @@ class Proxy:
         meter: StreamMeter,
         release: Callable[[], None],
         took: Callable[[float], None],
+        repeats: Repeats,
     ) -> None:
         """Take what the class documents."""
         self._client = client
@@ -127,7 +132,8 @@ class Proxy:
         self._meter = meter
         self._release = release
         self._took = took
-        self._sent_at: float | None = None
+        self._repeats = repeats
+        self._span: UpstreamSpan | None = None
         self._last_call: IDelayedCall | None = None
         self._patience = Patience(clock, call.model.timeouts, exchange.interrupt)
         reply.on_pause = self._patience.hold
@@ -142,27 +148,37 @@ class Proxy:
         Raises:
             Problem: the engine failed before a byte of its answer was relayed.
         """
+        # What ends in none of the ways below is a fault of ours.
+        outcome = Outcome.INTERNAL_ERROR
         try:
             answer = await self._ask(place)
             self._call.body.release()
             self._release()
-            return await self._pass_on(answer, place)
+            outcome = await self._pass_on(answer, place)
+            return outcome
+        except Problem as problem:
+            outcome = problem.outcome
+            raise
+        except CancelledError:
+            outcome = self._exchange.interruption().outcome
+            raise
         finally:
-            self._end_try()
+            self._meter.end()
+            self._exchange.trace.used(self._exchange.account)
+            self._end_try(outcome)
 
-    def _end_try(self) -> None:
+    def _end_try(self, outcome: Outcome | None = None) -> None:
         """The engine has said all it had to say to this try, or nobody waits for it any more."""
         self._patience.stop()
-        sent_at, self._sent_at = self._sent_at, None
-        if sent_at is not None:
-            self._took(self._clock.seconds() - sent_at)
+        span, self._span = self._span, None
+        if span is not None:
+            span.end(outcome)
+            self._took(self._clock.seconds() - (self._exchange.sent_at or 0.0))
 
     # To the engine
 
     async def _ask(self, place: PlaceLike) -> UpstreamResponse | KeptAnswer:
         while True:
-            self._patience.sent()
-            self._sent_at = self._clock.seconds()
             try:
                 answer = await self._try(place.upstream)
             except (ConnectTimedOut, HandshakeFailed) as fault:
@@ -186,14 +202,20 @@ class Proxy:
                 return kept
 
     async def _try(self, upstream: str) -> UpstreamResponse:
-        with self._exchange.trace.upstream(upstream) as span:
-            headers = self._head()
-            span.inject(headers)
+        self._patience.sent()
+        self._exchange.sent_at = self._clock.seconds()
+        self._span = span = self._exchange.trace.upstream(upstream)
+        headers = self._head()
+        span.inject(headers)
+        try:
             answer = await self._client.request(
                 "POST", upstream + self._call.path, headers=headers, data=self._call.body
             )
-            span.status(answer.code)
-            return answer
+        except UpstreamError as fault:
+            span.failed(type(fault).__name__)
+            raise
+        span.status(answer.code)
+        return answer
 
     def _refuses(self, answer: UpstreamResponse) -> bool:
         """Whether this is the engine's own admission that speaks."""
@@ -204,41 +226,23 @@ class Proxy:
         )
 
     def _unreachable(self, fault: UpstreamError) -> Problem:
-        self._log.warn(
-            "{model}: {reason} ({request_id})",
-            model=self._call.model.name,
+        model = self._call.model.name
+        self._repeats.say(
+            f"{model} {type(fault).__name__}",
+            self._log.warn,
+            "{model}: {reason}",
+            model=model,
             reason=fault.reason,
-            request_id=self._exchange.request_id,
+            about=self._exchange.about,
         )
-        if isinstance(fault, ConnectTimedOut):
-            return Problem(
-                "upstream_timeout",
-                504,
-                f"The engine of {self._call.model.name} could not be reached in time.",
-                outcome=Outcome.UPSTREAM_TIMEOUT,
-                members={"reason": "connect_timeout"},
-            )
-        if isinstance(fault, ConnectFailed):
-            words = "could not be reached"
-        elif isinstance(fault, Disconnected):
-            words = "closed the connection before it answered"
-        else:
-            words = "gave no answer that can be relayed"
-        return Problem(
-            "upstream_error",
-            502,
-            f"The engine of {self._call.model.name} {words}: {fault.reason}.",
-            outcome=Outcome.UPSTREAM_ERROR,
-        )
+        return unreachable(model, fault)
 
     # And back
 
     async def _pass_on(self, answer: UpstreamResponse | KeptAnswer, place: PlaceLike) -> Outcome:
         if isinstance(answer, KeptAnswer):
             return self._pass_kept(answer)
-        content_type = _first(answer, b"Content-Type")
-        encoded = _first(answer, b"Content-Encoding").strip().lower() not in (b"", b"identity")
-        if is_event_stream(content_type) and not encoded and answer.code < 300:
+        if is_event_stream(_readable_type(answer)) and answer.code < 300:
             return await self._pass_stream(answer, place)
         if self._reply.spent:
             return await self._frame(answer)
@@ -265,12 +269,15 @@ class Proxy:
         length = answer.length if isinstance(answer.length, int) else None
         self._begin(answer, length)
         self._patience.begun()
-        relay = Relay(self._reply, self._patience.heard)
+        meter = AnswerMeter(self._exchange)
+        look = meter.data if answer.code < 300 and is_json(_readable_type(answer)) else None
+        relay = Relay(self._reply, self._patience.heard, look)
         answer.deliverBody(relay)
         if await relay.done is End.BROKEN:
             place.broken()
             self._reply.abort()
             return Outcome.UPSTREAM_INCOMPLETE
+        meter.end()
         self._reply.finish()
         return Outcome.OK if answer.code < 400 else Outcome.UPSTREAM_STATUS
 
@@ -364,6 +371,12 @@ class Proxy:
         }
         self._reply.last_words(error_frame(said.error_object(message=default), members))
         return Outcome.UPSTREAM_STATUS if failed else Outcome.UPSTREAM_ERROR
+
+
+def _readable_type(answer: UpstreamResponse) -> bytes:
+    """The answer's media type; empty where its bytes are encoded."""
+    encoded = _first(answer, b"Content-Encoding").strip().lower() not in (b"", b"identity")
+    return b"" if encoded else _first(answer, b"Content-Type")
 
 
 def _first(answer: UpstreamResponse, name: bytes) -> bytes:

@@ -19,7 +19,8 @@ from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
 
 from twisted_gateway.core.events import Meaning, classify
-from twisted_gateway.core.sse import EventSplitter
+from twisted_gateway.core.sse import Event, EventSplitter
+from twisted_gateway.telemetry.log import carried
 from twisted_gateway.web.reply import Reply
 
 
@@ -45,10 +46,18 @@ class Relay(Protocol):
         done: fires with an `End`; cancelling it aborts the engine's connection.
     """
 
-    def __init__(self, reply: Reply, heard: Callable[[], None]) -> None:
-        """Take the client's side, and what to call for every read."""
+    def __init__(
+        self,
+        reply: Reply,
+        heard: Callable[[], None],
+        look: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """Take the client's side, what to call for every read, and who looks at its bytes."""
         self._reply = reply
         self._heard = heard
+        self._look = look
+        # The reactor calls in a context of its own; what is logged on the way is the request's.
+        self._passed = carried(self._pass)
         self.done: Deferred[End] = Deferred(self._abort)
 
     def connectionMade(self) -> None:
@@ -57,8 +66,13 @@ class Relay(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """One read of the engine's connection."""
+        self._passed(data)
+
+    def _pass(self, data: bytes) -> None:
         self._heard()
         self._reply.write(data)
+        if self._look is not None:
+            self._look(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The body has ended, one way or another."""
@@ -83,13 +97,13 @@ class Relay(Protocol):
 
 
 class StreamRelay(Relay):
-    """Passes whole events on, and tells `watch` what each one means.
+    """Passes whole events on, and tells `watch` of each one and what it means.
 
     Args:
         reply: the client's side.
         heard: called for every read.
         splitter: the one that `reply` asks for boundaries.
-        watch: called with the meaning of each event, in order.
+        watch: called with each event and its meaning, in order.
     """
 
     def __init__(
@@ -97,18 +111,18 @@ class StreamRelay(Relay):
         reply: Reply,
         heard: Callable[[], None],
         splitter: EventSplitter,
-        watch: Callable[[Meaning], None],
+        watch: Callable[[Event, Meaning], None],
     ) -> None:
         """Take what the class documents."""
         super().__init__(reply, heard)
         self._splitter = splitter
         self._watch = watch
 
-    def dataReceived(self, data: bytes) -> None:
-        """One read: what is whole leaves in one write, the rest is held."""
+    def _pass(self, data: bytes) -> None:
+        # What is whole leaves in one write, the rest is held.
         self._heard()
         cut = self._splitter.feed(data)
         if cut.passed:
             self._reply.write(cut.passed)
         for event in cut.events:
-            self._watch(classify(event))
+            self._watch(event, classify(event))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from twisted_gateway.telemetry.log import carried
+
 
 class Silence:
     """Calls `fire` when `touch` has not been called for `seconds`.
@@ -31,7 +33,8 @@ class Silence:
         self._repeat = repeat
         self._since = clock.seconds()
         self._spent_before_hold: float | None = None
-        self._call: IDelayedCall | None = clock.callLater(seconds, self._due)
+        self._wake = carried(self._due)
+        self._call: IDelayedCall | None = clock.callLater(seconds, self._wake)
 
     def touch(self) -> None:
         """Something was heard: the silence starts over."""
@@ -52,7 +55,7 @@ class Silence:
         spent, self._spent_before_hold = self._spent_before_hold, None
         if spent is not None:
             self._since = self._clock.seconds() - spent
-            self._call = self._clock.callLater(max(0.0, self._seconds - spent), self._due)
+            self._call = self._clock.callLater(max(0.0, self._seconds - spent), self._wake)
 
     def stop(self) -> None:
         """End for good; idempotent."""
@@ -67,9 +70,9 @@ class Silence:
         now = self._clock.seconds()
         left = self._since + self._seconds - now
         if left > 0:
-            self._call = self._clock.callLater(left, self._due)
+            self._call = self._clock.callLater(left, self._wake)
             return
         if self._repeat:
             self._since = now
-            self._call = self._clock.callLater(self._seconds, self._due)
+            self._call = self._clock.callLater(self._seconds, self._wake)
         self._fire()

@@ -1,0 +1,42 @@
+"""What the log says when the gateway starts: what runs, and what is in force in brief."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from twisted_gateway import __version__
+from twisted_gateway.config.schema import Config
+
+
+def banner(config: Config, tracing: str) -> Iterator[str]:
+    """Give the lines, without credentials; what is in force of each model is said by the fleet.
+
+    Args:
+        config: the configuration in force.
+        tracing: where traces go, in words (`Tracing.describe`).
+    """
+    python, twisted = platform.python_version(), version("twisted")
+    yield f"twisted-gateway {__version__} on Python {python}, Twisted {twisted}"
+    admin = ", ".join(config.admin_listen) or "with the others"
+    yield f"listens at {', '.join(config.listen)}; operations: {admin}"
+
+    def said(key: str, value: object) -> str:
+        return f"{key}={value} ({config.sources.get(key, 'default')})"
+
+    yield " ".join(
+        [
+            said("maxBodyBytes", config.max_body_bytes),
+            said("maxHeldBytes", config.max_held_bytes),
+            said("maxConnections", config.max_connections),
+            said("drainSeconds", f"{config.drain_seconds:g}"),
+            said("reload", config.reload),
+        ]
+    )
+    proxies = len(config.trusted_proxies)
+    yield (
+        f"models: {len(config.models)}; trusted proxies: {proxies or 'none'}; traces: {tracing}; "
+        f"gen_ai metrics: {'on' if config.gen_ai_metrics else 'off'}; clients identified: "
+        f"{'yes' if config.identify_clients else 'no'}"
+    )

@@ -1,0 +1,62 @@
+"""The target of a request: how it is read, and what is refused (RFC 9112, section 3.2)."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.outcome import Outcome
+
+_SLASHES = re.compile(rb"/{2,}")
+_ABSOLUTE = re.compile(rb"(?i)\Ahttps?://[^/?]*")
+# Visible ASCII but `#`: a fragment, which is no part of a target, would be dropped on the way and
+# leave another path than the one that was judged (RFC 9112, section 3.2).
+_TARGET = re.compile(rb"[!\"$-~]+")
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+
+
+def split_target(target: bytes) -> tuple[bytes, bytes]:
+    """Give the target in origin form, and its path less repeated and trailing slashes.
+
+    Whom a proxy's form of a target is for is nobody's concern here (RFC 9112, section 3.2.2).
+    """
+    uri = _ABSOLUTE.sub(b"", target) or b"/"
+    path = _SLASHES.sub(b"/", uri.partition(b"?")[0])
+    return uri, (path.rstrip(b"/") or b"/") if len(path) > 1 else path
+
+
+def is_well_formed(method: bytes, uri: bytes, path: bytes) -> bool:
+    """Whether a method is a token, and a target one that everybody reads alike."""
+    return bool(_TOKEN.fullmatch(method) and _TARGET.fullmatch(uri) and _is_plain(path))
+
+
+def malformed_target() -> Problem:
+    """What `is_well_formed` is not."""
+    return Problem(
+        "malformed_target",
+        400,
+        "The method must be a token, the target visible ASCII without #, and its path "
+        "percent-encoded UTF-8 without segments that are . or ..",
+        outcome=Outcome.BAD_REQUEST,
+    )
+
+
+def malformed_host() -> Problem:
+    """No host, or several (RFC 9112, section 3.2)."""
+    return Problem(
+        "malformed_host",
+        400,
+        "A request in HTTP/1.1 names its host in exactly one Host field.",
+        outcome=Outcome.BAD_REQUEST,
+    )
+
+
+def _is_plain(path: bytes) -> bool:
+    """Whether a path is UTF-8 and leads nowhere else once somebody resolves its dots."""
+    decoded = unquote_to_bytes(path)
+    try:
+        decoded.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return not {b".", b".."} & set(decoded.replace(b"\\", b"/").split(b"/"))
