@@ -1,4 +1,4 @@
-"""The official OpenAI client for Node."""
+"""What npm has: the official OpenAI client for Node, and others for who asks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.integration.cache import Unavailable, made
 OPENAI_VERSION = "7.59.0"
 
 
-def openai_modules() -> Path:
-    """The directory that the client is installed in.
+def modules(package: str, version: str) -> Path:
+    """The `node_modules` that a package is installed in.
 
     Raises:
-        Unavailable: there is no Node or npm, or the client cannot be had.
+        Unavailable: there is no Node or npm, or the package cannot be had.
     """
     for program in ("node", "npm"):
         if shutil.which(program) is None:
@@ -28,12 +28,21 @@ def openai_modules() -> Path:
         quiet = ["--no-audit", "--no-fund", "--no-save", "--ignore-scripts"]
         command = ["npm", "install", "--prefix", str(directory), *quiet]
         done = subprocess.run(
-            [*command, f"openai@{OPENAI_VERSION}"], capture_output=True, text=True, timeout=300
+            [*command, f"{package}@{version}"], capture_output=True, text=True, timeout=300
         )
         if done.returncode != 0:
-            raise Unavailable(f"npm install openai@{OPENAI_VERSION} failed: {done.stderr[-1000:]}")
+            raise Unavailable(f"npm install {package}@{version} failed: {done.stderr[-1000:]}")
 
-    return made(f"node-openai-{OPENAI_VERSION}", install) / "node_modules"
+    return made(f"node-{package}-{version}", install) / "node_modules"
+
+
+def openai_modules() -> Path:
+    """The directory that the client is installed in.
+
+    Raises:
+        Unavailable: see `modules`.
+    """
+    return modules("openai", OPENAI_VERSION)
 
 
 def run(base_url: str, operation: str, **parameters: Any) -> Any:

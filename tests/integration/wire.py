@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,6 +43,24 @@ def post(
 ) -> Answer:
     """Send JSON and wait for the whole answer."""
     return _whole(url, "POST", json.dumps(body).encode(), headers or {}, seconds)
+
+
+def exchange(
+    url: str,
+    method: str,
+    body: bytes | Iterable[bytes] | None,
+    headers: Mapping[str, str],
+    *,
+    seconds: float = 60.0,
+) -> Answer:
+    """Send a request as it stands and wait for the whole answer; an iterable goes out chunked."""
+    connection, path = _connection(url, seconds)
+    try:
+        connection.request(method, path, body, dict(headers))
+        response = connection.getresponse()
+        return Answer(response.status, _lower(response), response.read())
+    finally:
+        connection.close()
 
 
 def _whole(

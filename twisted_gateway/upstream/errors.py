@@ -63,6 +63,10 @@ class ConnectTimedOut(ConnectFailed):
     """No connection within the time that the request gave."""
 
 
+class AnswerTimedOut(UpstreamError):
+    """No answer within the time that the request gave."""
+
+
 class Disconnected(UpstreamError):
     """The connection ended after the request was begun and before any byte of an answer."""
 

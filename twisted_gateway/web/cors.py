@@ -8,7 +8,10 @@ from twisted.web.http_headers import Headers
 
 Pairs = list[tuple[bytes, bytes]]
 
-_EXPOSED = b"X-Request-ID, Retry-After, Preference-Applied, X-Queue-Position, X-Queue-Wait-Estimate"
+_EXPOSED = (
+    b"X-Request-ID, Retry-After, Preference-Applied, X-Queue-Position, X-Queue-Wait-Estimate, "
+    b"ETag, Content-Range, WWW-Authenticate"
+)
 _PREFLIGHT_SECONDS = b"600"
 
 
@@ -54,7 +57,7 @@ class Cors:
             return []
         wanted = request.getRawHeaders(b"Access-Control-Request-Headers", [b""])
         return [
-            (b"Access-Control-Allow-Methods", b"GET, HEAD, POST"),
+            (b"Access-Control-Allow-Methods", b"GET, HEAD, POST, PUT, DELETE"),
             (b"Access-Control-Allow-Headers", b", ".join(wanted)),
             (b"Access-Control-Max-Age", _PREFLIGHT_SECONDS),
         ]

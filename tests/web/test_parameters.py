@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import TestCase, examples
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.services.adapter import BadParameter, Parameter
+from twisted_gateway.web.parameters import read_parameters
+
+
+def number(text: str) -> str:
+    if not text.isdecimal():
+        raise BadParameter("a number")
+    return text.lstrip("0")
+
+
+KNOWN = (Parameter("name", required=True), Parameter("size", form=number))
+
+
+class ReadTests(TestCase):
+    """Query strings."""
+
+    def problem(self, query: bytes) -> Mapping[str, object]:
+        with self.assertRaises(Problem) as caught:
+            read_parameters(query, KNOWN)
+        self.assertEqual(caught.exception.status, 400)
+        members: Mapping[str, object] = caught.exception.members
+        return members
+
+    def test_good(self) -> None:
+        """Values come decoded, in their forms; an empty one is as good as none."""
+        for query, values in (
+            (b"name=a", {"name": "a"}),
+            (b"name=a+b%20c%2B&size=007", {"name": "a b c+", "size": "7"}),
+            (b"name=%C3%A4&size=", {"name": "ä"}),
+            (b"na%6De=a%3D=b%26", {"name": "a==b&"}),
+        ):
+            self.assertEqual(read_parameters(query, KNOWN), values)
+        self.assertEqual(read_parameters(b"", ()), {})
+
+    def test_missing_and_bad(self) -> None:
+        """All that is wrong is named at once."""
+        self.assertEqual(self.problem(b""), {"missing": ["name"], "invalid": {}})
+        self.assertEqual(
+            self.problem(b"size=x"), {"missing": ["name"], "invalid": {"size": "a number"}}
+        )
+        self.assertEqual(self.problem(b"name=")["missing"], ["name"])
+        self.assertEqual(
+            self.problem(b"name=a&name=b&x=1"),
+            {"missing": [], "invalid": {"name": "it once", "x": "name, size, and no other"}},
+        )
+        self.assertEqual(self.problem(b"name=%FF")["invalid"], {"name": "percent-encoded UTF-8"})
+        self.assertEqual(self.problem(b"%FF=a")["missing"], ["name"])
+        self.assertEqual(
+            self.problem(b"name=a&&size=1")["invalid"], {"": "name, size, and no other"}
+        )
+
+    @examples(200)
+    @given(st.binary(max_size=40))
+    def test_anything(self, query: bytes) -> None:
+        """Whatever stands there is values or a problem of bounded size."""
+        try:
+            values = read_parameters(query, KNOWN)
+        except Problem as problem:
+            self.assertLess(len(problem.body("x")), 8000)
+        else:
+            self.assertLessEqual(set(values), {"name", "size"})

@@ -1,0 +1,274 @@
+"""One request's way to its service: traced, and bound by the silence of whoever is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.web.http_headers import Headers
+
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.headers import pairs
+from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused, RequestBody
+from twisted_gateway.telemetry.tracing import UpstreamSpan
+from twisted_gateway.upstream.agent import UpstreamAgent
+from twisted_gateway.upstream.errors import UpstreamError
+from twisted_gateway.upstream.response import UpstreamResponse
+from twisted_gateway.upstream.whole import ask, read_whole
+from twisted_gateway.web.background import in_background
+from twisted_gateway.web.exchange import Exchange
+from twisted_gateway.web.service_problems import client_silent, silent
+from twisted_gateway.web.silence import Silence
+from twisted_gateway.web.upload import Upload
+
+AFTERWARDS_SECONDS = 10.0
+"""How long a request may take that nobody waits for."""
+
+_MOST_CONNECT_SECONDS = 5.0
+_SMALL_BYTES = 65_536
+
+T = TypeVar("T")
+
+
+class Called(Protocol):
+    """Whom a call asks.
+
+    Attributes:
+        name: how problems, log and operators know it.
+        timeout_seconds: how long nobody may be heard.
+    """
+
+    @property
+    def name(self) -> str:
+        """See the class."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """See the class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """How services are reached.
+
+    Attributes:
+        pooled: over kept-alive connections.
+        fresh: over a new connection each: a body that is passed on cannot be sent again, so it
+            must not meet a connection that may be dead already.
+    """
+
+    pooled: UpstreamAgent
+    fresh: UpstreamAgent
+
+    def close(self) -> list[Deferred[None]]:
+        """Close both; see `UpstreamAgent.close`."""
+        return [self.pooled.close(), self.fresh.close()]
+
+
+class ServiceCall:
+    """What an operation is given as its `Upstream` (services/adapter.py).
+
+    From `begin` to `end` somebody must be heard every `timeoutSeconds`: the service, or, while a
+    body is passed on, the client. Time stands still while the client does not take the answer.
+
+    Args:
+        agents: send.
+        clock: for the timer.
+        called: whose service it is.
+        exchange: the book.
+        upload: the request's body, where it is passed on.
+        took: told how many seconds the service took, from the first request to its answer's end.
+        give_up: called with what the client is to be told when nobody was heard.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        agents: Agents,
+        clock: IReactorTime,
+        called: Called,
+        exchange: Exchange,
+        upload: Upload | None,
+        took: Callable[[float], None],
+        give_up: Callable[[Problem], object],
+    ) -> None:
+        """Wait for nobody yet."""
+        self._agents = agents
+        self._clock = clock
+        self._called = called
+        self._exchange = exchange
+        self._upload = upload
+        self._took = took
+        self._give_up = give_up
+        self._sent_at: float | None = None
+        self._span: UpstreamSpan | None = None
+        self._silence: Silence | None = None
+
+    def begin(self) -> None:
+        """From here on somebody must be heard."""
+        self._silence = Silence(
+            self._clock, self._called.timeout_seconds, self._nobody_heard, repeat=False
+        )
+        if self._upload is not None:
+            self._upload.on_progress = self.heard
+
+    def end(self, outcome: Outcome | None) -> None:
+        """The service has said all that it had to say, or nobody waits for it any more."""
+        if self._silence is not None:
+            self._silence.stop()
+        self._end_span(outcome)
+        if self._sent_at is not None:
+            self._took(self._clock.seconds() - self._sent_at)
+
+    def heard(self) -> None:
+        """Bytes came, or were taken."""
+        if self._silence is not None:
+            self._silence.touch()
+
+    def hold(self) -> None:
+        """The client does not take the answer: the service's silence is ours."""
+        if self._silence is not None:
+            self._silence.hold()
+
+    def release(self) -> None:
+        """The client takes the answer again."""
+        if self._silence is not None:
+            self._silence.release()
+
+    # What operations ask
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: RequestBody | None = None,
+    ) -> UpstreamResponse:
+        """See `Upstream.send`."""
+        span = self._begin_span(url, method)
+        fields = self._fields(headers)
+        span.inject(fields)
+        agents = self._agents
+        agent = (agents.fresh if isinstance(body, Upload) else agents.pooled).bound(
+            min(_MOST_CONNECT_SECONDS, self._called.timeout_seconds)
+        )
+        producer: Any = body
+        answered: Deferred[Any] = agent.request(
+            method.encode("ascii"), url.encode("ascii"), fields, producer
+        )
+        try:
+            answer: UpstreamResponse = await answered
+        except UpstreamError as fault:
+            span.failed(type(fault).__name__)
+            raise
+        self.heard()
+        span.status(answer.code)
+        return answer
+
+    async def call(self, url: str, start: Callable[[Pairs], Deferred[T]]) -> T:
+        """See `Upstream.call`."""
+        span = self._begin_span(url, "POST")
+        fields = self._fields(())
+        span.inject(fields)
+        try:
+            result = await start(pairs(fields.getAllRawHeaders()))
+        except UpstreamError as fault:
+            span.failed(type(fault).__name__)
+            raise
+        except Refused as refusal:
+            span.status(refusal.status)
+            raise
+        self.heard()
+        span.status(200)
+        return result
+
+    async def follow(self, method: str, url: str, work: Deferred[T]) -> T:
+        """See `Upstream.follow`."""
+        silence, self._silence = self._silence, None
+        if silence is not None:
+            silence.stop()
+        span = self._begin_span(url, method)
+        try:
+            result = await work
+        except CancelledError:
+            raise
+        except Exception as fault:
+            span.failed(type(fault).__name__)
+            raise
+        span.status(200)
+        return result
+
+    async def read(self, answer: UpstreamResponse, limit_bytes: int) -> bytes:
+        """See `Upstream.read`."""
+        body, whole = await read_whole(
+            answer, self._clock, limit_bytes=limit_bytes, seconds=self._called.timeout_seconds
+        )
+        if not whole:
+            raise BadAnswer("its answer is too long, too slow or broke off")
+        self.heard()
+        return body
+
+    def afterwards(self, method: str, url: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """See `Upstream.afterwards`."""
+        in_background(
+            Deferred.fromCoroutine(self._send_alone(method, url, list(headers))),
+            self._log,
+            f"undoing something at {self._called.name}",
+        )
+
+    async def _send_alone(self, method: str, url: str, headers: list[tuple[bytes, bytes]]) -> None:
+        why = ""
+        try:
+            answer = await ask(
+                self._agents.pooled,
+                self._clock,
+                method.encode("ascii"),
+                url,
+                headers,
+                limit_bytes=_SMALL_BYTES,
+                seconds=AFTERWARDS_SECONDS,
+            )
+            why = f"it answered {answer.code}" if answer.code >= 400 else ""
+        except UpstreamError as fault:
+            why = fault.reason
+        if why:
+            self._log.warn(
+                "{service}: something is left undone there ({why})",
+                service=self._called.name,
+                why=why,
+            )
+
+    def _fields(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+        fields = Headers()
+        for name, value in headers:
+            fields.addRawHeader(name, value)
+        fields.setRawHeaders(b"X-Request-ID", [self._exchange.request_id.encode("ascii")])
+        return fields
+
+    def _begin_span(self, url: str, method: str) -> UpstreamSpan:
+        self._end_span(None)
+        self.heard()
+        self._span = span = self._exchange.trace.upstream(url, method)
+        if self._sent_at is None:
+            self._sent_at = self._clock.seconds()
+        if self._exchange.sent_at is None:
+            self._exchange.sent_at = self._sent_at
+        return span
+
+    def _end_span(self, outcome: Outcome | None) -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            span.end(outcome)
+
+    def _nobody_heard(self) -> None:
+        seconds = self._called.timeout_seconds
+        if self._upload is not None and self._upload.starved:
+            self._give_up(client_silent(seconds))
+        else:
+            self._give_up(silent(self._called.name, seconds))
