@@ -1,6 +1,6 @@
 """Take the picture of the status page that README.md shows, from the demo under load.
 
-    python -m bench.picture                          # docs/status.png, in six minutes or so
+    python -m bench.picture                          # docs/status.png, in seven minutes or so
     python -m bench.picture --minutes 0.5 --dark --width 390 --height 2400 /tmp/phone.png
 
 It starts `twistd llm-gateway --demo --demo-speed 20` on a free port, lets load come and go for a
@@ -55,7 +55,7 @@ def ask(
     tokens: int,
     priority: str,
     *,
-    answer_tokens: int = 12000,
+    answer_tokens: int,
     wait_seconds: int = 540,
     address: str = "127.0.0.1",
 ) -> None:
@@ -107,7 +107,6 @@ def wait_for(what: str, seconds: float, holds: Any) -> None:
 
 def send(port: int, tokens: int, priority: str, number: int, **options: int) -> threading.Thread:
     """Ask in a thread of its own, for one of a few tenants."""
-    options = {"answer_tokens": 12000} | options
     thread = threading.Thread(
         target=ask,
         args=(port, tokens, priority),
@@ -140,12 +139,12 @@ def waves(port: int, seconds: float) -> None:
 def fill(port: int) -> None:
     """Send the requests, one after another, without waiting for answers, until they show."""
     for number, (tokens, priority) in enumerate(REQUESTS):
-        send(port, tokens, priority, number)
+        send(port, tokens, priority, number, answer_tokens=8000)
         time.sleep(0.4)
 
     def busy() -> bool:
         facts = status(port)["models"]["reasoning"]
-        return len(facts["parked"]) >= 5 and facts["running"] == 4 and facts["kv_usage"] > 0.2
+        return len(facts["parked"]) >= 5 and facts["running"] == 4 and facts["kv_usage"] > 0.1
 
     wait_for("the engine is full and shows it", 20, busy)
 
@@ -170,7 +169,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Take the picture of the status page.")
     parser.add_argument("to", nargs="?", type=Path, default=ROOT / "docs" / "status.png")
     parser.add_argument("--width", type=int, default=1100)
-    parser.add_argument("--height", type=int, default=1000)
+    parser.add_argument("--height", type=int, default=810)
     parser.add_argument("--minutes", type=float, default=6.0, help="of load before")
     parser.add_argument("--dark", action="store_true")
     options = parser.parse_args()

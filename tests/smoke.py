@@ -74,6 +74,12 @@ def loads_tracing(where: str) -> bool:
     return subprocess.run([sys.executable, "-c", program], cwd=where, timeout=60).returncode != 0
 
 
+def has_assets(where: str) -> bool:
+    """Whether the status page's style and script are there."""
+    program = "from twisted_gateway.web.status.assets import Assets; Assets()"
+    return subprocess.run([sys.executable, "-c", program], cwd=where, timeout=60).returncode == 0
+
+
 def main() -> None:
     """Check, and exit non-zero with a sentence where something is wrong."""
     absent = missing()
@@ -84,6 +90,8 @@ def main() -> None:
             sys.exit("twistd --help does not list llm-gateway")
         if loads_tracing(where=empty):
             sys.exit("the OpenTelemetry SDK is loaded although no exporter is configured")
+        if not has_assets(where=empty):
+            sys.exit("the status page's files are not in the wheel (setup.cfg, package_data)")
         if "--config" not in twistd("llm-gateway", "--help", where=empty):
             sys.exit("twistd llm-gateway --help does not name --config")
         if "--compare" not in load_tool(where=empty):

@@ -1,214 +1,183 @@
-"""The status page: the facts of `/status.json` as plain HTML that needs no script.
+"""The status page: the facts of `/status.json` as HTML.
 
-It asks the browser to load it again every two seconds. It is readable on a phone, in the dark and
-without colour vision: every state is a word, and bars have their number beside them. Its length
-is bounded: of a long queue only the head is shown, with how many more there are.
+It is whole without script, and loads itself again every few seconds then. With script the board,
+which is all that changes, is replaced by what `/status/events` brings: rendered here as well, so
+that there is one form of it. It is readable on a phone, in the dark and without colour vision:
+every state is a word and a shape. Its length is bounded: of a long queue only the head is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-RELOAD_SECONDS = 2
-MOST_PARKED_SHOWN = 25
-MOST_NAME_CHARACTERS = 120
+from twisted_gateway.web.status import reasons, tables, trends
+from twisted_gateway.web.status.words import count, duration, name, names
+
+RELOAD_SECONDS = 5
+MOST_TITLE_CHARACTERS = 60
+
 CONTENT_SECURITY_POLICY = (
-    b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-_JUDGED_BY = {
-    "ledger": "is judged by the gateway's own requests alone",
-    "held": "is judged by its last reading",
-    "no_gate": "has no bound: its places are not known yet",
-    "closed": "gets nothing until its gauges can be read",
+SHAPES = {
+    "shut": "\N{BLACK SQUARE}",
+    "stale": "\N{BLACK UP-POINTING TRIANGLE}",
+    "waiting": "\N{BLACK DIAMOND}",
+    "serving": "\N{BLACK CIRCLE}",
+    "idle": "\N{WHITE CIRCLE}",
+    "no gate": "\N{WHITE DIAMOND}",
 }
 
-_STYLE = """
-:root{color-scheme:light dark;--line:#8884;--bar:#2a78d6;--back:#8883;--card:#8881}
-body{font:15px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:54rem;padding:0 .8rem}
-h1{font-size:1.2rem;margin:0}h2{font-size:1.05rem;margin:0 0 .5rem}h1,h2{overflow-wrap:anywhere}
-small,.dim{font-weight:400;opacity:.75}p{margin:.4rem 0}
-section{background:var(--card);border:1px solid var(--line);border-radius:.5rem;
-margin:.9rem 0;overflow-x:auto;padding:.8rem 1rem}
-dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(6.6rem,1fr));gap:.5rem 1rem;margin:0}
-dt{font-size:.85rem;opacity:.75}dd{font-size:1.25rem;font-weight:600;margin:0}
-.bar{background:var(--back);border-radius:.2rem;height:.35rem;margin-top:.2rem;max-width:9rem}
-.bar i{background:var(--bar);border-radius:.2rem;display:block;height:100%}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin-top:.7rem;width:100%}
-td,th{border-top:1px solid var(--line);padding:.2rem .5rem .2rem 0;text-align:left}
-th{border:0;font-size:.85rem;font-weight:400;opacity:.75}
-td:last-child,th:last-child{padding-right:0}td:nth-child(2){overflow-wrap:anywhere}
-@media(max-width:28rem){section{padding:.6rem}table{font-size:.8rem}}
-.why{border-left:.25rem solid var(--bar);padding-left:.7rem}
-"""
+Facts = Mapping[str, Any]
 
 
-def render(facts: Mapping[str, Any]) -> str:
-    """The page.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What the page says of itself, to the script.
+
+    Attributes:
+        build: changes with style or script, so that an old page loads itself anew.
+        settings: changes with the settings in force.
+        up: what leads from the page to `/`, as a relative reference.
+    """
+
+    build: str
+    settings: str
+    up: str = ""
+
+
+def render(facts: Facts, frame: Frame) -> str:
+    """The whole page.
 
     Args:
         facts: the tree of `/status.json`.
+        frame: what goes round the board.
     """
-    models = "".join(_model(name, one) for name, one in facts["models"].items())
-    draining = "<p class=why>Draining: newcomers are refused.</p>" if facts["draining"] else ""
+    up = escape(frame.up)
     return (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        f"<meta http-equiv=refresh content={RELOAD_SECONDS}>"
+        f'<!doctype html><html lang=en data-build="{escape(frame.build)}" '
+        f'data-settings="{escape(frame.settings)}" data-up="{up}"><head><meta charset=utf-8>'
         '<meta name=viewport content="width=device-width,initial-scale=1">'
-        f"<title>twisted-gateway</title><style>{_STYLE}</style>"
-        f"<h1>twisted-gateway <small>{escape(facts['version'])}</small></h1>"
-        f"<p class=dim>up {_duration(facts['uptime_seconds'])} · "
-        f"requests under way: {facts['requests_in_flight']} · "
-        "<a href=/status.json>as JSON</a> · <a href=/metrics>metrics</a></p>"
-        f"{draining}{models}</html>"
+        '<meta name=color-scheme content="light dark">'
+        f"<title>{escape(title(facts))}</title>"
+        f'<link rel=stylesheet href="{up}status/status.css?{escape(frame.build)}">'
+        f'<link rel=icon type="image/svg+xml" href="{up}status/icon.svg">'
+        f'<script src="{up}status/status.js?{escape(frame.build)}" defer></script>'
+        f"<noscript><meta http-equiv=refresh content={RELOAD_SECONDS}></noscript></head><body>"
+        f"<header><h1>twisted-gateway <small>{escape(name(facts['version']))}</small></h1>"
+        f"<p id=live role=status>as of {_time(facts)}<noscript>, loaded again every "
+        f"{RELOAD_SECONDS} s</noscript></p>"
+        f'<nav aria-label="Other forms"><a href="">load again</a> '
+        f'<a href="{up}status.json">JSON</a> <a href="{up}metrics">metrics</a></nav></header>'
+        f"<main id=board>{board(facts)}</main>"
+        f"<footer id=settings>{_settings(facts['settings'])}</footer></body></html>"
     )
 
 
-def _model(name: str, facts: Mapping[str, Any]) -> str:
-    also = f", also {_names(facts['aliases'])}" if facts["aliases"] else ""
-    head = f"<h2>{_name(name)} <small>{escape(facts['engine'])}{also}</small></h2>"
-    if facts["gated"]:
-        body = _cells([*_gate(facts), *_reading(facts)]) + _why(facts)
-        body += _engines(facts["engines"]) + _queue(facts["parked"])
+def title(facts: Facts) -> str:
+    """What a tab says: how many wait, and for what, or how the worst of all fares."""
+    groups = _ranked(facts)
+    waiting = [
+        (facts["models"][group["models"][0]]["parked_requests"], group["models"])
+        for group in groups
+    ]
+    many = sum(parked for parked, _ in waiting)
+    if many:
+        where = [model for parked, models in waiting if parked for model in models]
+        said = f"{many:,} wait: {names(where, 1)}"
     else:
-        body = "<p class=dim>no gate: requests go straight to the engine</p>"
-        body += _cells(_reading(facts)) + _why(facts)
-    return f"<section>{head}{body}</section>"
+        said = groups[0]["state"] if groups else "no models"
+    return f"{name(said)[:MOST_TITLE_CHARACTERS]} \N{MIDDLE DOT} twisted-gateway"
 
 
-def _gate(facts: Mapping[str, Any]) -> list[str]:
-    """What the gateway itself has counted."""
-    places = facts["max_inflight"]
-    return [
-        _cell("in the engine", f"{facts['in_engine']} of {places}", facts["in_engine"] / places),
-        _cell("parked here", str(len(facts["parked"]))),
-    ]
-
-
-def _reading(facts: Mapping[str, Any]) -> list[str]:
-    """What the engine says of itself, where it says anything."""
-    if not facts["observed"]:
-        return []
-    return [
-        _cell("engine: running", _number(facts["running"])),
-        _cell("engine: waiting", _number(facts["waiting"])),
-        _cell("engine: KV cache", _percent(facts["kv_usage"]), facts["kv_usage"]),
-        _cell("gauges read", _ago(facts["sample_age_seconds"])),
-    ]
-
-
-def _cells(cells: Sequence[str]) -> str:
-    return f"<dl>{''.join(cells)}</dl>" if cells else ""
-
-
-def _cell(label: str, value: str, share: float | None = None) -> str:
-    bar = ""
-    if share is not None:
-        bar = f"<div class=bar><i style=width:{max(0, min(100, round(100 * share)))}%></i></div>"
-    return f"<div><dt>{label}</dt><dd>{escape(value)}{bar}</dd></div>"
-
-
-def _why(facts: Mapping[str, Any]) -> str:
-    """Say in words what is not as it should be."""
-    words = []
-    if facts["stale"]:
-        words.append("The engine's gauges have not been readable for a while.")
-    if facts["degraded"]:
-        words.append("The engine answers, but not with all gauges of its kind.")
-    if facts["reason"]:
-        words.append(f"Last poll: {facts['reason']}.")
-    for engine in facts.get("engines", ()):
-        said = [_JUDGED_BY.get(engine["judged_by"], "")]
-        if engine["hold"] == "refused_connection":
-            said.append("refused a connection, so it gets nothing but a trial")
-        if engine["drift"]:
-            said.append("publishes gauges that contradict maxInflight")
-        words += [f"Engine {engine['number']} {one}." for one in said if one]
-    return "".join(f"<p class=why>{escape(word)}</p>" for word in words)
-
-
-def _engines(engines: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each engine, where there are several."""
-    if len(engines) < 2:
-        return ""
-    rows = (
-        (
-            str(one["number"]),
-            f"{one['in_engine']} of {one['max_inflight']}",
-            _number(one["running"]),
-            _number(one["waiting"]),
-            _percent(one["kv_usage"]),
-            _ago(one["sample_age_seconds"]),
-        )
-        for one in engines
+def board(facts: Facts) -> str:
+    """All that changes from second to second."""
+    groups = _ranked(facts)
+    numbers = {id(group): index for index, group in enumerate(facts["groups"], 1)}
+    lines = "".join(_line(group, numbers[id(group)]) for group in groups)
+    sections = "".join(
+        _section(group, facts["models"], number) for number, group in enumerate(facts["groups"], 1)
     )
-    return _table(("engine", "in it", "running", "waiting", "KV cache", "gauges read"), rows)
-
-
-def _queue(parked: Sequence[Mapping[str, Any]]) -> str:
-    if not parked:
-        return ""
-    rows = (
-        (
-            str(one["position"]),
-            one["model"][:MOST_NAME_CHARACTERS],
-            one["priority"],
-            _duration(one["waited_seconds"]),
-            f"{one['prompt_tokens']:,}",
-            "sent back by the engine" if one["reparked"] else _wants(one["stream"]),
-        )
-        for one in parked[:MOST_PARKED_SHOWN]
-    )
-    more = len(parked) - MOST_PARKED_SHOWN
-    table = _table(("#", "model", "class", "waited", "≈ tokens", "wants"), rows)
-    return table + (f"<p class=dim>and {more:,} more behind them</p>" if more > 0 else "")
-
-
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = "".join(f"<th>{escape(word)}" for word in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>" for cells in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _name(text: str) -> str:
-    shown = text[:MOST_NAME_CHARACTERS]
-    return escape(shown) + ("…" if len(text) > MOST_NAME_CHARACTERS else "")
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(_name(name) for name in names[:5]) + more
-
-
-def _wants(stream: bool) -> str:
-    return "stream" if stream else "whole answer"
-
-
-def _number(value: int | None) -> str:
-    return "unknown" if value is None else str(value)
-
-
-def _percent(share: float | None) -> str:
-    if share is None:
-        return "unknown"
-    # Below one percent a whole number would say that nothing is in it.
-    return f"{100 * share:.1f} %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
-
-
-def _ago(seconds: float | None) -> str:
-    return "not yet" if seconds is None else f"{_duration(seconds)} ago"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
     return (
-        f"{minutes // 60} h {minutes % 60:02d} min"
-        if minutes > 90
-        else f"{minutes} min {rest:02d} s"
+        f"<p class=facts>up {duration(facts['uptime_seconds'])} \N{MIDDLE DOT} "
+        f"{count(facts['requests_in_flight'], 'request', 'requests')} under way "
+        f"\N{MIDDLE DOT} {_time(facts)}</p>"
+        f"{''.join(f'<p class=note>{escape(one)}</p>' for one in of_process(facts))}"
+        f'<ul class=why aria-label="Why requests wait">{lines}</ul>{sections}'
     )
+
+
+def of_process(facts: Facts) -> list[str]:
+    """What is to be said of the gateway as a whole."""
+    said = []
+    if facts["draining"]:
+        said.append("Draining: newcomers are refused, what is under way ends.")
+    refused = sum(facts["refused_without_model"].values())
+    if refused:
+        said.append(
+            f"{count(refused, 'request was', 'requests were')} refused in the last 15 minutes "
+            "before their model was known: maxConnections or maxHeldBytes."
+        )
+    for one in facts["retired"]:
+        said.append(
+            f"A configuration that is no longer in force still serves {names(one['models'])}: "
+            f"{one['in_engine']} in the engine, {one['parked']} parked."
+        )
+    return said
+
+
+def _ranked(facts: Facts) -> list[Facts]:
+    """The groups, the worst first."""
+    return sorted(facts["groups"], key=lambda group: reasons.State(group["state"]).rank)
+
+
+def _line(group: Facts, number: int) -> str:
+    return (
+        f'<li>{_badge(group["state"])} <a href="#engines-{number}">'
+        f"{escape(names(group['models']))}</a> <span>{escape(group['why'])}</span></li>"
+    )
+
+
+def _badge(state: str) -> str:
+    kind = state.replace(" ", "-")
+    return f'<b class="state {kind}"><i aria-hidden=true>{SHAPES[state]}</i> {escape(state)}</b>'
+
+
+def _section(group: Facts, models: Facts, number: int) -> str:
+    facts = models[group["models"][0]]
+    head = (
+        f"<h2 id=title-{number}>{escape(names(group['models']))} "
+        f"<small>{escape(_kind(group, models))}</small></h2>"
+    )
+    noted = "".join(f"<p class=note>{escape(one)}</p>" for one in group["notes"])
+    return (
+        f"<section id=engines-{number} aria-labelledby=title-{number}>{head}{noted}"
+        f"{trends.tiles(facts, group['trend'])}{tables.engines(facts)}{tables.queue(facts)}"
+        f"{tables.more(facts, group, models)}</section>"
+    )
+
+
+def _kind(group: Facts, models: Facts) -> str:
+    kinds = sorted({models[one]["engine"] for one in group["models"]} - {"none"})
+    aliases = [alias for one in group["models"] for alias in models[one]["aliases"]]
+    said = [name(" or ".join(kinds))] if kinds else []
+    return ", ".join(said + ([f"also called {names(aliases)}"] if aliases else []))
+
+
+def _settings(settings: Sequence[Facts]) -> str:
+    named = sum(one["source"] != "default" for one in settings)
+    rows = [[one["key"], one["value"], one["source"]] for one in settings]
+    return (
+        f"<details><summary>Settings in force ({named} of {len(rows)} are not defaults)</summary>"
+        + tables.table("Settings in force", ("key", "value", "from"), rows)
+        + "</details>"
+    )
+
+
+def _time(facts: Facts) -> str:
+    return f"{escape(str(facts['time'])[11:19])} UTC"
