@@ -1,0 +1,1 @@
+"""Services of which there are no real ones to be had, on real sockets."""

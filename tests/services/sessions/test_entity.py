@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from tests.services.sessions.stack import WITH_ENTITY, SessionsTestCase, tree
+from tests.stack import Asked
+
+PLACE = {
+    "svc_dns": "pi-session-s1.poimen.svc.cluster.local",
+    "pod_name": "pi-session-s1",
+    "pvc_name": "workspace-session-s1",
+}
+
+
+class EntityTests(SessionsTestCase):
+    """The memory entity of a session."""
+
+    config = WITH_ENTITY
+
+    def get(self) -> Asked:
+        """The GET that follows a POST."""
+        self.running()
+        asked = self.memory.last
+        self.assertEqual((asked.method, asked.path), ("GET", "/entities/session-s1"))
+        return asked
+
+    def test_merged(self) -> None:
+        """It is got, and put back with where the sandbox is; the client does not wait for it."""
+        self.get().answer(body={"title": "kept", "pod_name": "old"})
+        put = self.memory.last
+        self.assertEqual((put.method, put.path), ("PUT", "/entities/session-s1"))
+        merged = tree(put)
+        self.assertEqual(
+            {name: value for name, value in merged.items() if name != "last_active_at"},
+            {"title": "kept", **PLACE},
+        )
+        self.assertRegex(merged["last_active_at"], r"^1970-01-01T00:16:4\d\+00:00$")
+        put.answer()
+        self.assertEqual(len(self.memory.asked), 2)
+
+    def test_none_yet(self) -> None:
+        """An entity that is not there is made, unless somebody else makes it first."""
+        self.get().answer(404)
+        put = self.memory.last
+        self.assertEqual(put.headers["if-none-match"], "*")
+        self.assertLessEqual(PLACE.items(), tree(put).items())
+        put.answer()
+
+    def test_again(self) -> None:
+        """A POST that finds the sandbox running says that the session is active."""
+        self.get().answer(404)
+        self.memory.last.answer()
+        self.post()
+        self.assertEqual(self.memory.last.method, "GET")
+        self.memory.last.answer(404)
+        self.memory.last.answer()
+
+    def test_changed_meanwhile(self) -> None:
+        """What others write in between is not lost where the service tells versions apart."""
+        self.get().answer(body={"a": 1}, extra='etag: "v1"\r\n')
+        put = self.memory.last
+        self.assertEqual(put.headers["if-match"], '"v1"')
+        put.answer(412)
+        self.memory.last.answer(body={"a": 2}, extra='etag: "v2"\r\n')
+        put = self.memory.last
+        self.assertEqual((put.headers["if-match"], tree(put)["a"]), ('"v2"', 2))
+        put.answer()
+
+    def test_contended(self) -> None:
+        """One that changes all the time is given up."""
+        self.get().answer(body={}, extra='etag: "v1"\r\n')
+        for _ in range(2):
+            self.memory.last.answer(412)
+            self.memory.last.answer(body={}, extra='etag: "v1"\r\n')
+        self.memory.last.answer(412)
+        self.assertEqual(len(self.memory.asked), 6)
+
+    def test_not_overwritten(self) -> None:
+        """What cannot be merged into is left as it is."""
+        for status, body in (
+            (200, b"[1]"),
+            (200, b"hello"),
+            (200, b"{" + b" " * 1_100_000),
+            (500, b""),
+            (403, b"{}"),
+            (302, b""),
+        ):
+            self.running()
+            self.memory.last.answer(status, body)
+            self.assertEqual(self.memory.last.method, "GET", body[:10])
+            self.api.objects.clear()
+
+    def test_service_down(self) -> None:
+        """A memory service that is down, hangs or refuses is nothing to the client."""
+        self.memory.up = False
+        self.running()
+        self.memory.up = True
+        self.assertEqual(self.post().status, 200)
+        hanging = self.memory.last
+        self.stack.advance(11)
+        self.assertTrue(hanging.gone)
+        self.assertEqual(self.post().status, 200)
+        self.memory.last.answer(body={})
+        self.memory.last.answer(400)
+
+    def test_removed(self) -> None:
+        """A DELETE gives up what is still to be merged."""
+        asked = self.get()
+        self.delete()
+        self.assertTrue(asked.gone)
+
+    def test_one_at_a_time(self) -> None:
+        """Of two merges for one session the later one is done."""
+        first = self.get()
+        self.post()
+        self.assertTrue(first.gone)
+        self.memory.last.answer(404)
+        self.memory.last.answer()

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.web.http_headers import Headers
+
+from tests.support import TestCase
+from twisted_gateway.services.sessions import chores as chores_module
+from twisted_gateway.services.sessions.attempt import Attempt, Late, Superseded
+from twisted_gateway.services.sessions.chores import Chores
+from twisted_gateway.services.sessions.watch import MOST_LINE_BYTES, MOST_WAITING, Watch
+from twisted_gateway.upstream.errors import Aborted
+from twisted_gateway.upstream.response import SentRequest, UpstreamResponse
+
+
+class AttemptTests(TestCase):
+    """One attempt."""
+
+    def test_late(self) -> None:
+        """What waits when the time is over is cancelled, and the attempt may not go on."""
+        attempt = Attempt(self.clock, 10)
+        never: Deferred[None] = Deferred()
+        waiting = Deferred.fromCoroutine(attempt.wait(never))
+        self.clock.advance(9)
+        self.assertEqual(attempt.left_seconds, 1)
+        attempt.check()
+        self.clock.advance(1)
+        self.failureResultOf(waiting, Late)
+        self.assertTrue(never.called)
+        self.assertRaises(Late, attempt.check)
+
+    def test_stopped(self) -> None:
+        """One that is stopped waits for nothing more; the first reason counts."""
+        attempt = Attempt(self.clock, 10)
+        attempt.stop(Superseded())
+        attempt.stop(Late())
+        never: Deferred[None] = Deferred()
+        self.failureResultOf(Deferred.fromCoroutine(attempt.wait(never)), Superseded)
+        self.assertTrue(never.called)
+        began = []
+
+        async def work() -> None:
+            began.append(1)
+
+        self.failureResultOf(Deferred.fromCoroutine(attempt.wait(work())), Superseded)
+        self.assertEqual(began, [])
+        attempt.end()
+
+    def test_cancelled_from_outside(self) -> None:
+        """A cancelling that is none of its own stays one."""
+        attempt = Attempt(self.clock, 10)
+        never: Deferred[None] = Deferred()
+        waiting = Deferred.fromCoroutine(attempt.wait(never))
+        waiting.cancel()
+        self.failureResultOf(waiting, CancelledError)
+        attempt.end()
+
+
+class ChoreTests(TestCase):
+    """What is done behind an answer."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.chores = Chores()
+        self.failures: list[BaseException | None] = []
+
+    def do(self, name: str, work: Deferred[None]) -> Deferred[None]:
+        async def wait() -> None:
+            await work
+
+        self.chores.do(name, wait, lambda failure: self.failures.append(failure.value))
+        return work
+
+    def test_one_of_a_name(self) -> None:
+        """What goes by the same name is given up for the later one, without a word."""
+        first = self.do("a", Deferred())
+        second = self.do("a", Deferred())
+        other = self.do("b", Deferred())
+        self.assertEqual([first.called, second.called, other.called], [True, False, False])
+        self.chores.drop("b")
+        self.assertTrue(other.called)
+        second.errback(ValueError("x"))
+        self.assertEqual([str(one) for one in self.failures], ["x"])
+
+    def test_bound(self) -> None:
+        """Past so many others are left undone."""
+        self.patch(chores_module, "MOST_CHORES", 2)
+        works = [self.do(name, Deferred()) for name in ("a", "b")]
+        began: list[int] = []
+
+        async def work() -> None:
+            began.append(1)
+
+        self.chores.do("c", work, lambda failure: self.failures.append(failure.value))
+        self.assertEqual(began, [])
+        works[0].callback(None)
+        self.chores.do("c", work, lambda failure: self.failures.append(failure.value))
+        self.assertEqual(began, [1])
+        self.chores.close()
+        self.assertTrue(works[1].called)
+        self.chores.do("d", work, lambda failure: self.failures.append(failure.value))
+        self.assertEqual((began, self.failures), ([1], []))
+
+
+class Source:
+    """A connection with a body."""
+
+    def __init__(self) -> None:
+        self.paused = self.aborted = False
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class WatchTests(TestCase):
+    """The lines of a watch."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.source = Source()
+        request = SentRequest(b"GET", b"http://k/", None)
+        version = (b"HTTP", 1, 1)
+        self.answer = UpstreamResponse(
+            self.source, request, version, 200, b"OK", Headers(), "unknown"
+        )
+        self.watch = Watch(self.answer)
+
+    def line(self, number: int) -> bytes:
+        tree: dict[str, Any] = {"type": "MODIFIED", "object": {"n": number}}
+        return json.dumps(tree).encode() + b"\n"
+
+    def next(self) -> Any:
+        change = self.successResultOf(Deferred.fromCoroutine(self.watch.next()))
+        return None if change is None else change.tree["n"]
+
+    def test_however_they_come(self) -> None:
+        """Lines are whole however they come, and blank ones are none."""
+        data = self.line(1) + b"\n" + self.line(2)
+        waiting = Deferred.fromCoroutine(self.watch.next())
+        for index in range(len(data)):
+            self.answer.received(data[index : index + 1], more=True)
+        change = self.successResultOf(waiting)
+        assert change is not None
+        self.assertEqual((change.kind, change.tree), ("MODIFIED", {"n": 1}))
+        self.assertEqual(self.next(), 2)
+        self.answer.ended(Aborted("x"))
+        self.assertIsNone(self.next())
+
+    def test_back_pressure(self) -> None:
+        """Nobody who reads: the socket is paused, and read on when what waits was taken."""
+        count = MOST_WAITING + 1
+        self.answer.received(b"".join(map(self.line, range(count))), more=True)
+        self.assertTrue(self.source.paused)
+        self.assertEqual([self.next() for _ in range(count)], list(range(count)))
+        waiting = Deferred.fromCoroutine(self.watch.next())
+        self.assertFalse(self.source.paused)
+        self.answer.ended(Aborted("x"))
+        self.assertIsNone(self.successResultOf(waiting))
+
+    def test_endless_line(self) -> None:
+        """A line without end is cut off, with its connection."""
+        for _ in range(MOST_LINE_BYTES // 65_536 + 1):
+            self.answer.received(b"x" * 65_536, more=True)
+        self.assertTrue(self.source.aborted)
+        self.assertIsNone(self.next())
+
+    def test_given_up(self) -> None:
+        """Who waits no more has cancelled; closing drops the connection."""
+        waiting = Deferred.fromCoroutine(self.watch.next())
+        waiting.cancel()
+        self.failureResultOf(waiting, CancelledError)
+        self.answer.received(self.line(5), more=True)
+        self.assertEqual(self.next(), 5)
+        self.watch.close()
+        self.assertTrue(self.source.aborted)

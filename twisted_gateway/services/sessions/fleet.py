@@ -1,0 +1,156 @@
+"""The fleet controller, which keeps warm pods and gives one to a session without a wait."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.web.iweb import IAgent
+
+from twisted_gateway.core.events import upstream_message
+from twisted_gateway.services.adapter import BadAnswer, Refused
+from twisted_gateway.upstream.errors import UpstreamError
+from twisted_gateway.upstream.whole import WholeAnswer, ask
+
+MOST_ANSWER_BYTES = 65_536
+"""The largest answer that is read."""
+
+_HEADERS = (
+    (b"Accept", b"application/json"),
+    (b"Content-Type", b"application/json"),
+    (b"User-Agent", b"twisted-gateway"),
+)
+_DNS = ("svc_dns", "podSvcDns")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DNS_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})+")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session's sandbox is.
+
+    Attributes:
+        svc_dns: the DNS name of its Service.
+        pod_name: its pod; None where the fleet controller does not say.
+        pvc_name: the claim of its workspace; None where the fleet controller does not say.
+        fleet: whether the fleet controller gave it.
+    """
+
+    svc_dns: str
+    pod_name: str | None = None
+    pvc_name: str | None = None
+    fleet: bool = False
+
+    def members(self) -> dict[str, str]:
+        """Give what is known of it, by the names that answers and memory entities have."""
+        named = {"svc_dns": self.svc_dns, "pod_name": self.pod_name, "pvc_name": self.pvc_name}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+class NotAssigned(Exception):
+    """The fleet controller has given no pod.
+
+    Attributes:
+        why: a clause for the log.
+        uncertain: whether it may have assigned one all the same.
+    """
+
+    def __init__(self, why: str, *, uncertain: bool) -> None:
+        """Take what the class documents."""
+        super().__init__(why)
+        self.why = why
+        self.uncertain = uncertain
+
+
+class Fleet:
+    """Asks the fleet controller, each time within a bound.
+
+    Args:
+        url: its base URL.
+        seconds: the bound.
+        agent: sends.
+        clock: for the bound.
+    """
+
+    def __init__(self, url: str, seconds: float, agent: IAgent, clock: IReactorTime) -> None:
+        """Take what the class documents."""
+        self._url = url
+        self._seconds = seconds
+        self._agent = agent
+        self._clock = clock
+
+    async def assign(self, session: str) -> Place:
+        """Get a warm pod for a session. Cancelling drops the connection.
+
+        Raises:
+            NotAssigned: there is none to be had.
+        """
+        try:
+            answer = await self._post(session, "assign")
+        except UpstreamError as fault:
+            raise NotAssigned(fault.reason, uncertain=not fault.never_sent) from fault
+        if answer.code >= 400:
+            said = upstream_message(answer.body).message
+            # A 5xx may come of a proxy that gave the controller up in the middle of its work.
+            why = f"it answered {answer.code}: {said}" if said else f"it answered {answer.code}"
+            raise NotAssigned(why, uncertain=answer.code >= 500)
+        return _place(answer)
+
+    async def release(self, session: str) -> bool:
+        """Give the pod of a session back. Cancelling drops the connection.
+
+        Returns:
+            False where it had none.
+
+        Raises:
+            Refused: the controller refuses.
+            UpstreamError: it does not answer.
+        """
+        answer = await self._post(session, "release")
+        if answer.code == 404:
+            return False
+        if answer.code >= 400:
+            raise Refused(answer.code, upstream_message(answer.body).message)
+        if answer.code >= 300:
+            raise BadAnswer(f"it answered with status {answer.code}")
+        return True
+
+    async def _post(self, session: str, verb: str) -> WholeAnswer:
+        return await ask(
+            self._agent,
+            self._clock,
+            b"POST",
+            f"{self._url}/sessions/{session}/{verb}",
+            _HEADERS,
+            b"{}",
+            limit_bytes=MOST_ANSWER_BYTES,
+            seconds=self._seconds,
+        )
+
+
+def _place(answer: WholeAnswer) -> Place:
+    """Read where the pod is.
+
+    Raises:
+        NotAssigned: the answer does not say.
+    """
+    tree: Any = None
+    if 200 <= answer.code < 300:
+        try:
+            tree = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            tree = None
+    if not isinstance(tree, dict):
+        raise NotAssigned("its answer is no JSON object", uncertain=True)
+    dns = next((tree[name] for name in _DNS if name in tree), None)
+    if not isinstance(dns, str) or len(dns) > 253 or not _DNS_NAME.fullmatch(dns):
+        raise NotAssigned("its answer has no DNS name as svc_dns", uncertain=True)
+    return Place(dns, _name(tree.get("pod_name")), _name(tree.get("pvc_name")), fleet=True)
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) and _OBJECT_NAME.fullmatch(value) else None

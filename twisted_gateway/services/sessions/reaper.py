@@ -1,0 +1,138 @@
+"""The reaper: removes the pods of sandboxes that have ended, in one replica at a time.
+
+Workspaces and Services stay: a session is resumed with them. A sandbox that does not get to
+running is removed too, after long: nobody waits for it any more, and it would stay for good.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from twisted_gateway.config.sandbox import SessionsAdapter
+from twisted_gateway.services.sessions.kube import PODS, Kube, KubeRefusal, Tree
+from twisted_gateway.services.sessions.lease import Lease
+from twisted_gateway.services.sessions.names import POD_PREFIX
+from twisted_gateway.services.sessions.objects import is_ours
+from twisted_gateway.services.sessions.pods import Stage, seen, stage
+from twisted_gateway.telemetry.repeats import Repeats
+from twisted_gateway.upstream.errors import UpstreamError
+
+FIRST_SECONDS = 10.0
+"""When the first look is, at most: a gateway that is restarted often looks all the same."""
+STARTING_SECONDS = 900.0
+"""How long a sandbox may take to get to running before it is given up."""
+
+
+class Reaper:
+    """Looks every `reaperIntervalMinutes`.
+
+    Args:
+        adapter: says where, and how often.
+        kube: the API.
+        clock: for the timer.
+        replica: what this process is called, unlike any other, and the same over a reload.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, adapter: SessionsAdapter, kube: Kube, clock: IReactorTime, replica: str
+    ) -> None:
+        """Take what the class documents; nothing happens before `start`."""
+        self._kube = kube
+        self._clock = clock
+        self._interval_seconds = adapter.reaper_interval_minutes * 60
+        # It outlasts a look that comes late, and not the loss of its holder by much.
+        self._lease = Lease(
+            kube,
+            clock,
+            holder=replica,
+            seconds=2 * self._interval_seconds,
+            namespace=adapter.namespace,
+        )
+        self._repeats = Repeats(clock, interval_seconds=3600)
+        self._starting: dict[str, float] = {}
+        self._timer: IDelayedCall | None = None
+        self._look: Deferred[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._timer = self._clock.callLater(min(FIRST_SECONDS, self._interval_seconds), self._tick)
+
+    def stop(self) -> None:
+        """Look no more; a look under way is given up."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        if self._look is not None:
+            self._look.cancel()
+
+    def _tick(self) -> None:
+        self._timer = self._clock.callLater(self._interval_seconds, self._tick)
+        if self._look is None:
+            look = Deferred.fromCoroutine(self._hold_and_reap())
+            if not look.called:
+                self._look = look
+            _ = look.addBoth(self._looked)
+
+    async def _hold_and_reap(self) -> None:
+        if await self._lease.hold():
+            await self._reap()
+        else:
+            self._starting.clear()
+
+    def _looked(self, result: Failure | None) -> None:
+        """A look has ended; whatever came of it, there is a next one."""
+        self._look = None
+        if result is None or result.check(CancelledError):
+            return
+        if result.check(KubeRefusal, UpstreamError):
+            self._complain(result.value)
+        else:
+            self._log.failure("looking for sandboxes that have ended failed", failure=result)
+
+    def _complain(self, fault: object) -> None:
+        self._repeats.say(
+            type(fault).__name__,
+            self._log.warn,
+            "sandboxes that have ended are not removed: {why}",
+            why=str(fault),
+        )
+
+    async def _reap(self) -> None:
+        stuck: dict[str, float] = {}
+        async for pod in self._kube.list(PODS, "status.phase!=Running"):
+            if not str(pod["metadata"].get("name", "")).startswith(POD_PREFIX):
+                continue
+            now = stage(pod)
+            if now is Stage.ENDED or (now is Stage.STARTING and self._is_stuck(pod, stuck)):
+                await self._remove(pod)
+        self._starting = stuck
+
+    def _is_stuck(self, pod: Tree, stuck: dict[str, float]) -> bool:
+        """Whether a pod of ours has been starting for too long, by our own clock."""
+        if not is_ours(pod):
+            return False
+        uid = str(pod["metadata"].get("uid"))
+        now = self._clock.seconds()
+        since = stuck[uid] = self._starting.get(uid, now)
+        return now - since >= STARTING_SECONDS
+
+    async def _remove(self, pod: Tree) -> None:
+        metadata = pod["metadata"]
+        try:
+            # That very one: by now somebody may have put another in its place.
+            removed = await self._kube.delete(PODS, metadata["name"], metadata["uid"])
+        except KubeRefusal as refusal:
+            # One that may not be deleted keeps none of the others.
+            self._complain(refusal)
+            return
+        if removed:
+            self._log.info(
+                "removed the pod {name} ({seen}); its workspace stays",
+                name=metadata["name"],
+                seen=seen(pod),
+            )
