@@ -67,6 +67,8 @@ def _inner(schema: Schema) -> dict[str, Schema]:
     inner = dict(schema.get("properties", {}))
     if isinstance(schema.get("additionalProperties"), dict):
         inner["*"] = schema["additionalProperties"]
+    if "properties" in schema.get("items", {}):
+        inner["[]"] = schema["items"]
     return inner
 
 
@@ -87,6 +89,8 @@ def _takes(key: Schema) -> str:
         return "`{" + ", ".join(f"{name}: …" for name in key["required"]) + "}`"
     if key["type"] == "object":
         return "mapping"
+    if key["type"] == "boolean":
+        return "`true` \\| `false`"
     return f"string such as `{key['examples'][0]}`" if "examples" in key else "string"
 
 

@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from docs import make_configuration
 from tests.support import TestCase
+from twisted_gateway.config.admission_keys import ADMISSION
 from twisted_gateway.config.environment import OBSERVE_MODELS
 from twisted_gateway.config.jsonschema import json_schema
-from twisted_gateway.config.keys import ADMISSION, ROOT
+from twisted_gateway.config.keys import ROOT
 from twisted_gateway.config.load import load
 from twisted_gateway.config.schema import EngineKind
 from twisted_gateway.core.decision import Reason
@@ -28,7 +29,7 @@ PACKAGE = TOP / "twisted_gateway"
 PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
 
 # Where a problem's kind is not written out: the gate's reasons, and a helper's argument.
-INDIRECT = {("web/admission.py", "reason.value"), ("web/call.py", "kind")}
+INDIRECT = {("web/refusal.py", "reason.value"), ("web/call.py", "kind")}
 # Put together from parts in web/patience.py.
 BUILT_REASONS = {"idle_timeout"}
 

@@ -17,21 +17,27 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults, mayb
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from twisted_gateway.banner import banner
 from twisted_gateway.config.load import ConfigError
 from twisted_gateway.config.schema import Config, Model
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.preferences import request_id
-from twisted_gateway.telemetry.access import AccessEntry, AccessLog
+from twisted_gateway.service_side import ServiceSide
+from twisted_gateway.telemetry.access import AccessLog
 from twisted_gateway.telemetry.metrics import Metrics
+from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.telemetry.tracing import Tracing
 from twisted_gateway.upstream.agent import UpstreamAgent
 from twisted_gateway.web.background import in_background
+from twisted_gateway.web.books import Books
 from twisted_gateway.web.exchange import Exchange, Exchanges
 from twisted_gateway.web.fleet import Fleet
+from twisted_gateway.web.http_attributes import client_of, server_attributes
 from twisted_gateway.web.intake import HeldBytes
-from twisted_gateway.web.models import Models, draining
+from twisted_gateway.web.models import Models
 from twisted_gateway.web.operations import Operations
 from twisted_gateway.web.peers import Peers
+from twisted_gateway.web.problems import draining
 from twisted_gateway.web.proxy import ProxyClient
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.site import Bounds, Connections, GatewaySite, Root
@@ -91,12 +97,13 @@ class Gateway(MultiService):
         self._bounds = Bounds.of(config)
         self._load = load
         self._tracing = tracing
-        self._access_log = access_log
+        self._repeats = Repeats(reactor)
         self._listeners: list[StreamServerEndpointService] = []
         self._drained: Deferred[None] | None = None
         self._clients: dict[float, ProxyClient] = {}
         self.exchanges = Exchanges()
         self.metrics = Metrics(registry)
+        self._books = Books(self.metrics, access_log)
         self.agent = UpstreamAgent(reactor, connect_seconds=5.0)
         self.fleet = Fleet(reactor, self._scraping, self.metrics)
         self.peers = Peers(
@@ -109,20 +116,24 @@ class Gateway(MultiService):
         self.operations = Operations(
             self.fleet, self.exchanges, self.metrics, reactor, self.tenancy.shown
         )
+        self.operations.status.setServiceParent(self)
         self.metrics.states = self.operations.states
+        self.metrics.history = self.operations.status.history
+        self._service_side = ServiceSide(reactor, self.fleet, self.metrics, self.tenancy)
         models = Models(
             self.fleet,
             self._client,
             reactor,
             self.metrics,
             tenancy=self.tenancy,
+            guard=self._service_side.guard,
             prefix_key=secrets.token_bytes(16),
         )
-        root = Root(models, self.operations)
+        root = Root(models, self.operations, self._service_side)
         held = HeldBytes(config.max_held_bytes)
         connections = Connections(config.max_connections)
 
-        def site(resource: Any, connections: Connections) -> GatewaySite:
+        def site(resource: Any, connections: Connections, service_body: Any) -> GatewaySite:
             return GatewaySite(
                 resource,
                 reactor=reactor,
@@ -131,13 +142,15 @@ class Gateway(MultiService):
                 connections=connections,
                 open_exchange=self._open_exchange,
                 turned_away=self._turned_away,
+                service_body=service_body,
             )
 
-        self.site = site(root.public(with_operations=not config.admin_listen), connections)
+        public = root.public(with_operations=not config.admin_listen)
+        self.site = site(public, connections, self._service_side.body_rule)
         # Clients that take all connections must not keep the probes of the orchestrator out.
         self._sites = [(place, self.site) for place in config.listen]
         if config.admin_listen:
-            admin = site(root.admin(), Connections(ADMIN_CONNECTIONS))
+            admin = site(root.admin(), Connections(ADMIN_CONNECTIONS), lambda request: None)
             self._sites += [(place, admin) for place in config.admin_listen]
         self._held = held
         self._connections = connections
@@ -146,6 +159,8 @@ class Gateway(MultiService):
 
     def startService(self) -> None:
         """Observe, gate and listen."""
+        for line in banner(self._config, self._tracing.describe()):
+            self._log.info("{line}", line=line)
         self._adopt(self._config)
         self.peers.start(self._config)
         for place, site in self._sites:
@@ -164,6 +179,7 @@ class Gateway(MultiService):
                 self.peers.stop(),
                 _deferred(super().stopService()),
                 self.agent.close(),
+                *self._service_side.stop(),
                 self._tracing.shutdown(),
             ]
         )
@@ -200,8 +216,9 @@ class Gateway(MultiService):
         for warning in config.warnings:
             self._log.warn("{words}", words=warning)
         observed = [model.name for model in config.models.values() if model.observed]
-        self.metrics.configure(list(config.models), observed)
+        self.metrics.configure(list(config.models), observed, gen_ai=config.gen_ai_metrics)
         self.fleet.adopt(config)
+        self._service_side.adopt(config)
         self._config = config
         self._bounds = Bounds.of(config)
         self._held.limit = config.max_held_bytes
@@ -269,45 +286,32 @@ class Gateway(MultiService):
     # Requests
 
     def _open_exchange(self, request: GatewayRequest) -> Exchange:
-        trusted = request.peer_is_trusted(self.fleet.config.trusted_proxies)
+        config = self.fleet.config
+        trusted = request.peer_is_trusted(config.trusted_proxies)
         exchange = Exchange(
             self._reactor,
             request_id(request.getHeader(b"X-Request-ID"), lambda: uuid.uuid4().hex),
-            self._tracing.request(request.requestHeaders, trusted),
+            self._tracing.request(
+                request.requestHeaders, trusted, lambda: server_attributes(request, config)
+            ),
             self._ended,
         )
+        if config.identify_clients:
+            exchange.client = client_of(request, config)
         self.exchanges.opened(exchange)
         return exchange
 
     def _ended(self, exchange: Exchange) -> None:
-        outcome = exchange.outcome
-        assert outcome is not None
         self.exchanges.closed(exchange)
-        self.metrics.ended(exchange.route, exchange.model, outcome)
-        if outcome is Outcome.REJECTED and exchange.reason:
-            self.metrics.rejected(exchange.model, exchange.reason)
-        exchange.trace.describe(method=exchange.method, route=exchange.route)
-        exchange.trace.end(outcome, exchange.status)
-        self._access_log.ended(
-            AccessEntry(
-                request_id=exchange.request_id,
-                trace_id=exchange.trace.trace_id,
-                route=exchange.route,
-                model=exchange.model,
-                tenant=exchange.tenant,
-                outcome=outcome,
-                reason=exchange.reason,
-                status=exchange.status,
-                waited_seconds=exchange.waited_seconds,
-                ttft_seconds=exchange.ttft_seconds,
-                duration_seconds=exchange.duration_seconds,
-                bytes_sent=exchange.bytes_sent,
-            )
-        )
+        self._books.close(exchange)
 
     def _turned_away(self) -> None:
         """A connection too many was closed; there is no request that could be logged."""
-        self._log.warn("a connection was turned away: maxConnections are open")
+        self._repeats.say(
+            "maxConnections",
+            self._log.warn,
+            "a connection was turned away: maxConnections are open",
+        )
         self.metrics.ended("", "", Outcome.REJECTED)
         self.metrics.rejected("", "queue_full")
 

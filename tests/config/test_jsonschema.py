@@ -22,6 +22,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
+    "boolean": (bool,),
 }
 
 
@@ -31,7 +32,10 @@ def accepts(schema: dict[str, Any], value: Any) -> bool:
 
 
 def _type(schema: dict[str, Any], value: Any) -> bool:
-    return isinstance(value, TYPES[schema["type"]]) and not isinstance(value, bool)
+    # To Python a flag is a number, to JSON it is not.
+    return isinstance(value, TYPES[schema["type"]]) and (
+        schema["type"] == "boolean" or not isinstance(value, bool)
+    )
 
 
 def _properties(schema: dict[str, Any], value: Any) -> bool:

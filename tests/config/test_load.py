@@ -39,7 +39,8 @@ class TopLevelTests(LoadingTestCase):
             "listen: [tcp:1, 'tcp:2']\nadminListen: [tcp:3]\nmaxBodyBytes: 5\nmaxHeldBytes: 6\n"
             "maxConnections: 7\ndrainSeconds: 8\nreload: watch\n"
             "cors: {origins: ['*', 'https://A.example']}\n"
-            "tenants: {trustedProxies: [10.1.0.0/16]}\n" + MODEL
+            "tenants: {trustedProxies: [10.1.0.0/16]}\n"
+            "telemetry: {genAiMetrics: false, identifyClients: true}\n" + MODEL
         )
         self.assertEqual(config.listen, ("tcp:1", "tcp:2"))
         self.assertEqual(config.admin_listen, ("tcp:3",))
@@ -48,12 +49,15 @@ class TopLevelTests(LoadingTestCase):
         self.assertEqual(config.reload, "watch")
         self.assertEqual(config.cors_origins, ("*", "https://a.example"))
         self.assertEqual([str(one) for one in config.trusted_proxies], ["10.1.0.0/16"])
+        self.assertEqual((config.gen_ai_metrics, config.identify_clients), (False, True))
         self.assertEqual(config.sources["maxBodyBytes"], "f.yaml line 3")
 
     def test_no_models(self) -> None:
         """A file without models, or without anything, is told so by the name of the key."""
         for text in ("", "# nothing\n", "listen: [tcp:1]\n", "{}"):
-            self.assertFaults(text, "f.yaml: line 1: models: expected at least one model")
+            self.assertFaults(
+                text, "f.yaml: line 1: models: expected at least one model, or adapters, or routes"
+            )
         self.assertFaults(
             "\nmodels: {}\n",
             "f.yaml: line 2: models: expected a mapping from names to models with at least 1 entry",
@@ -103,12 +107,6 @@ class TopLevelTests(LoadingTestCase):
             MODEL + "cors: {zzz: 1}\n",
             "f.yaml: line 2: cors.zzz: unknown key, expected one of origins",
         )
-
-    def test_keys_of_later_issues(self) -> None:
-        """Keys that nothing serves yet are unknown."""
-        for key in ("adapters", "routes", "webhooks", "auth"):
-            self.refused(MODEL + f"{key}: {{}}\n")
-        self.refused("models: {m: {upstream: http://m, requireAuth: true}}\n")
 
     def test_tenants(self) -> None:
         """What says whom a request counts for is a list in an order, with a default."""

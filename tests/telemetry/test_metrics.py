@@ -39,6 +39,8 @@ CONTRACT = {
     "gateway_upstream_seconds": ("histogram", {"model"}),
     "gateway_inflight": ("gauge", {"model"}),
     "config_last_reload_successful": ("gauge", set()),
+    "webhook_target_requests_total": ("counter", {"service", "resource", "outcome"}),
+    "legacy_route_requests_total": ("counter", {"route", "tenant"}),
 }
 FULL = ModelState(
     sample=Sample(running=3, waiting=2, kv_usage=0.5),
@@ -76,7 +78,11 @@ class ContractTests(MetricsTestCase):
     """What dashboards rely on."""
 
     def test_every_metric_has_its_name_type_and_labels(self) -> None:
-        """The exposition holds the contract's metrics, and no others."""
+        """The exposition holds the contract's metrics, those of events and routes, no others."""
+        self.metrics.inbound.configure_routes(["/old"])
+        self.metrics.inbound.legacy_use("/old", "0123456789ab")
+        self.metrics.inbound.configure_targets(["memory"])
+        self.metrics.inbound.webhook_target("memory", "ingest", Outcome.OK)
         self.metrics.ended("/v1/chat/completions", "reasoning", Outcome.OK)
         self.metrics.states = lambda: {"reasoning": FULL}
         seen = {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from twisted_gateway.config.admission_keys import admission_keys
 from twisted_gateway.config.environment import Variable
 from twisted_gateway.config.faults import join
-from twisted_gateway.config.keys import admission_keys
 from twisted_gateway.config.reading import Found, Reading
 from twisted_gateway.config.schema import Config, EngineKind, Model
 from twisted_gateway.core.policy import Policy

@@ -11,7 +11,7 @@ from twisted_gateway.config.by_kind import ByKind
 from twisted_gateway.config.faults import join
 from twisted_gateway.config.keys import ROOT
 from twisted_gateway.config.schema import Config
-from twisted_gateway.config.sections import MapOf, Section
+from twisted_gateway.config.sections import ListOf, MapOf, Section
 
 DEFAULT = "default"
 MOST_CHARACTERS = 300
@@ -51,6 +51,9 @@ def _walk(
         elif isinstance(kind, MapOf) and isinstance(kind.kind, Section):
             for name, one in value.items():
                 yield from _walk(kind.kind, one, join(at, name), sources)
+        elif isinstance(kind, ListOf) and isinstance(kind.kind, Section):
+            for index, one in enumerate(value):
+                yield from _walk(kind.kind, one, f"{at}[{index}]", sources)
         elif isinstance(kind, ByKind):
             for name, one in value.items():
                 yield from _walk(kind.kinds[one.get("kind", name)], one, join(at, name), sources)

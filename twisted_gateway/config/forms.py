@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -21,12 +22,16 @@ from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactor
 
 from twisted_gateway.config.faults import Wrong
+from twisted_gateway.core.template import BadTemplate, Template, parse
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 # RFC 3986's pchar and the slash.
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)+")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_SERVICE = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
+_SCOPE = re.compile(r"[!#-\[\]-~]+")
 _BEARER = re.compile(r"[!-~]+")
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}:\d{2}(Z|[-+]\d{2}:\d{2}))?", re.ASCII)
 _PORTS = {"http": 80, "https": 443}
 _PEER = re.compile(r"(\[[^\[\]%]+\]|[^:\[\]]+)(?::([^:/]*))?")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
@@ -58,6 +63,20 @@ def credential(text: str) -> str:
     return text
 
 
+def service_name(text: str) -> str:
+    """Take what X-Service can name: a token that is safe in headers, metrics and paths."""
+    if not _SERVICE.fullmatch(text):
+        raise Wrong("expected letters, digits, '.', '_' and '-', at most 64, a letter first")
+    return text
+
+
+def scope(text: str) -> str:
+    """Take one scope (RFC 6749, section 3.3)."""
+    if not _SCOPE.fullmatch(text):
+        raise Wrong("expected a scope: visible ASCII without blanks, quotes and backslashes")
+    return text
+
+
 def file_path(text: str) -> str:
     """Take a path of the file system."""
     if not text or "\0" in text:
@@ -80,11 +99,72 @@ def request_path(text: str) -> str:
     return path
 
 
+def plain_path(text: str) -> str:
+    """Take the prefix of requests' paths: no escapes, so that it is spelt in one way alone."""
+    path = request_path(text)
+    if "%" in path or {".", ".."} & set(path.split("/")):
+        raise Wrong("expected a path without escapes, and without segments that are . or ..")
+    return path
+
+
+def reference(text: str) -> str:
+    """Take a URL of http or https, or an absolute path, as a reference in the field Link."""
+    if text.startswith("/") and not text.startswith("//"):
+        return url_path(text)
+    return document_url(text)
+
+
+def moment(text: str) -> datetime:
+    """Take a date, its first moment in UTC, or a moment (RFC 3339)."""
+    try:
+        if not _MOMENT.fullmatch(text):
+            raise ValueError
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise Wrong("expected a date such as 2027-01-01 or 2027-01-01T12:00:00Z") from None
+    return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
+
+
+def template(text: str) -> Template:
+    """Take a text with places that an event fills in."""
+    try:
+        return parse(text)
+    except BadTemplate as fault:
+        raise Wrong(str(fault)) from None
+
+
 def base_url(text: str) -> str:
     """Take an engine's base URL; give it with scheme and host in lower case, no slash at its end.
 
     The text is not repeated in the fault: a refused one may hold a password.
     """
+    url = service_url(text)
+    if url.endswith("/v1"):
+        raise Wrong("expected the engine's own address, without /v1: requests bring their path")
+    return url
+
+
+def service_url(text: str) -> str:
+    """Take the base URL of a service, as `base_url` does that of an engine."""
+    parts, authority = _web(text)
+    if "?" in text or "#" in text:
+        raise Wrong("expected a URL without query and fragment")
+    if parts.path and not _PATH.fullmatch(parts.path):
+        raise Wrong("expected a URL whose path needs no escapes")
+    return f"{parts.scheme}://{authority}{parts.path.rstrip('/')}"
+
+
+def document_url(text: str) -> str:
+    """Take the URL of one resource of the web, with its query if it has one."""
+    parts, authority = _web(text)
+    if "#" in text:
+        raise Wrong("expected a URL without fragment")
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{authority}{parts.path or '/'}{query}"
+
+
+def _web(text: str) -> tuple[SplitResult, str]:
+    """Take a URL of http or https apart; its authority comes in one spelling."""
     try:
         parts = _split(text)
         authority = _authority(parts)
@@ -93,14 +173,8 @@ def base_url(text: str) -> str:
     if parts.scheme not in _PORTS or parts.port == 0:
         raise Wrong("expected a URL such as http://host:8000")
     if "@" in parts.netloc:
-        raise Wrong("expected a URL without user and password (use apiKey)")
-    if "?" in text or "#" in text:
-        raise Wrong("expected a URL without query and fragment")
-    if parts.path and not _PATH.fullmatch(parts.path):
-        raise Wrong("expected a URL whose path needs no escapes")
-    if parts.path.rstrip("/").endswith("/v1"):
-        raise Wrong("expected the engine's own address, without /v1: requests bring their path")
-    return f"{parts.scheme}://{authority}{parts.path.rstrip('/')}"
+        raise Wrong("expected a URL without user and password (they have keys of their own)")
+    return parts, authority
 
 
 def engine_address(url: str) -> str:
@@ -137,6 +211,18 @@ def peer_text(address: tuple[str, int]) -> str:
     """Give an address that `peer_address` took as it is written."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_port(text: str) -> str:
+    """Take the `HOST:PORT` of a service, an IPv6 address in brackets; the host in lower case."""
+    found = _PEER.fullmatch(text)
+    port = "" if found is None else found[2] or ""
+    try:
+        if found is None or not _PORT.fullmatch(port) or int(port) > 65535:
+            raise ValueError
+        return peer_text((_peer_host(found[1]), int(port)))
+    except ValueError:
+        raise Wrong("expected HOST:PORT such as temporal-frontend:7233") from None
 
 
 def origin(text: str) -> str:

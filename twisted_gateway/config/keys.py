@@ -9,8 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from twisted_gateway.config import forms
-from twisted_gateway.config.kinds import Choice, Either, Number, Text, Whole, words
-from twisted_gateway.config.replicas import ReplicasKind
+from twisted_gateway.config.admission_keys import ADMISSION, admission_keys
+from twisted_gateway.config.inbound_keys import FORGEJO, ROUTES
+from twisted_gateway.config.kinds import (
+    BYTES,
+    SECONDS,
+    Choice,
+    Flag,
+    Text,
+    Whole,
+    words,
+)
 from twisted_gateway.config.schema import (
     Config,
     EngineKind,
@@ -21,14 +30,8 @@ from twisted_gateway.config.schema import (
 )
 from twisted_gateway.config.secret import SecretText
 from twisted_gateway.config.sections import Key, ListOf, MapOf, Section
-from twisted_gateway.core.policy import Ordering, Policy, WhenStale
-from twisted_gateway.core.rates import DECODE_TOKENS_PER_SECOND, PREFILL_TOKENS_PER_SECOND
+from twisted_gateway.config.service_keys import ADAPTERS, AUTH
 
-_SECONDS = Number(0, 604_800)
-_BYTES = Whole(1, 2**40)
-_RATE = Number(0.1, 10_000_000)
-_PREFILL = f"{PREFILL_TOKENS_PER_SECOND:g} until learned"
-_DECODE = f"{DECODE_TOKENS_PER_SECOND:g} until learned"
 _ENDPOINTS = Text(forms.endpoint, "a Twisted server endpoint such as tcp:8080")
 _NAME = Text(forms.printable, "a name", max_characters=256)
 _URL = Text(forms.base_url, "a URL such as http://host:8000", r"^[Hh][Tt][Tt][Pp][Ss]?://")
@@ -36,139 +39,21 @@ _URL = Text(forms.base_url, "a URL such as http://host:8000", r"^[Hh][Tt][Tt][Pp
 TIMEOUTS = Section(
     target=Timeouts,
     keys=(
-        Key(name="connectSeconds", kind=_SECONDS, about="To connect to the engine."),
-        Key(name="bodySeconds", kind=_SECONDS, about="For the whole request body to arrive."),
+        Key(name="connectSeconds", kind=SECONDS, about="To connect to the engine."),
+        Key(name="bodySeconds", kind=SECONDS, about="For the whole request body to arrive."),
         Key(
             name="firstContentSeconds",
-            kind=_SECONDS,
+            kind=SECONDS,
             about="Until the first content event of a stream, or the first byte of another answer.",
         ),
-        Key(name="idleSeconds", kind=_SECONDS, about="Between two reads after the first content."),
+        Key(name="idleSeconds", kind=SECONDS, about="Between two reads after the first content."),
         Key(
             name="clientStallSeconds",
-            kind=_SECONDS,
+            kind=SECONDS,
             about="How long a client may take no byte while data waits for it.",
         ),
     ),
 )
-
-ADMISSION = Section(
-    target=Policy,
-    keys=(
-        Key(
-            name="maxInflight",
-            kind=Either(Choice({"auto": None}), Whole(1, 100_000)),
-            environment=("ADMISSION_MAX_INFLIGHT", "VLLM_MAX_NUM_SEQS"),
-            about="Sequences that the engine runs at once; auto: learned from its gauges.",
-        ),
-        Key(
-            name="kvThreshold",
-            kind=Number(0, 1),
-            about="The share of the KV cache at which nothing more is admitted.",
-        ),
-        Key(
-            name="maxParkSeconds",
-            kind=_SECONDS,
-            environment=("ADMISSION_MAX_PARK_SECONDS",),
-            own=True,
-            about="How long a request may park before it is refused.",
-        ),
-        Key(
-            name="maxQueueDepth",
-            kind=Whole(1, 1_000_000),
-            environment=("VLLM_MAX_QUEUE_DEPTH",),
-            about="Parked requests per replica of the gateway.",
-        ),
-        Key(
-            name="keepAliveSeconds",
-            kind=_SECONDS,
-            own=True,
-            about="The silence after which a stream gets a comment, gated or not.",
-        ),
-        Key(name="pollSeconds", kind=Number(0.01, 3600), about="Between polls of the gauges."),
-        Key(
-            name="pollTimeoutSeconds",
-            kind=Number(0.01, 7200),
-            derived=True,
-            about="How long one poll may take. Default: the larger of 5 and 2 x pollSeconds.",
-        ),
-        Key(
-            name="staleAfterPolls",
-            kind=Whole(1, 1000),
-            about="Failed polls after which the gauges count as unknown.",
-        ),
-        Key(
-            name="whenStale",
-            kind=Choice(words(WhenStale)),
-            about="What the gate does then: open (own requests alone count), closed (all park), "
-            "hold (the last sample counts for holdSeconds, then as open).",
-        ),
-        Key(name="holdSeconds", kind=_SECONDS, about="How long the last sample is held."),
-        Key(
-            name="retryAfterSeconds",
-            kind=Number(0, 60),
-            own=True,
-            about="The least that a refusal's Retry-After says.",
-        ),
-        Key(name="parkedBytes", kind=_BYTES, about="Bodies of parked requests, together."),
-        Key(
-            name="patienceSeconds",
-            kind=_SECONDS,
-            own=True,
-            about="How long clients wait for a whole answer; what cannot be served by then is "
-            "refused at once.",
-        ),
-        Key(
-            name="ordering",
-            kind=Choice(words(Ordering)),
-            about="Who of a class is served first: cost (light tenants, then who has waited long "
-            "for what costs the engine little), fifo (who came first).",
-        ),
-        Key(
-            name="longPrefillSeconds",
-            kind=_SECONDS,
-            about="A prompt that takes the engine longer is long; one such is in it at a time.",
-        ),
-        Key(
-            name="prefillTokensPerSecond",
-            kind=_RATE,
-            absent=_PREFILL,
-            about=f"What the engine reads of one prompt alone. Default: {_PREFILL}, with nothing "
-            "long or refused for its deadline till then. Naming this or decodeTokensPerSecond "
-            "makes both count as learned.",
-        ),
-        Key(
-            name="decodeTokensPerSecond",
-            kind=_RATE,
-            absent=_DECODE,
-            about=f"What the engine writes of one answer. Default: {_DECODE}. Naming this or "
-            "prefillTokensPerSecond makes both count as learned.",
-        ),
-        Key(
-            name="parkedWorkSeconds",
-            kind=_SECONDS,
-            about="The engine's time that parked requests may cost, together and over all "
-            "replicas; past it 503 queue_full.",
-        ),
-        Key(
-            name="replicas",
-            kind=ReplicasKind(),
-            about="The gateways before the engine: their number (each keeps to its share), or "
-            "where they ask each other what they hold, which takes peers.token: a list with the "
-            "peers.listen of each, or dns:HOST:PORT, a name of all of them (a headless Service).",
-        ),
-    ),
-)
-
-_KEEP_ALIVE = tuple(key for key in ADMISSION.keys if key.name == "keepAliveSeconds")
-_LEARNED = tuple(key for key in ADMISSION.keys if key.name != "maxInflight")
-
-
-def admission_keys(observed: bool, gated: bool) -> tuple[Key, ...]:
-    """Give the keys of `admission` that mean anything for such a model."""
-    if gated:
-        return tuple(ADMISSION.keys)
-    return _LEARNED if observed else _KEEP_ALIVE
 
 
 def _admission(model: Model) -> dict[str, Any]:
@@ -224,8 +109,13 @@ MODEL = Section(
             about="Sent to the engine as Bearer. Default: the client's Authorization passes.",
         ),
         Key(
+            name="requireAuth",
+            kind=Flag(),
+            about="Whether requests need a token that `auth` accepts; it is not sent on.",
+        ),
+        Key(
             name="maxBodyBytes",
-            kind=_BYTES,
+            kind=BYTES,
             derived=True,
             about="The largest request body. Default: the global one.",
         ),
@@ -251,6 +141,8 @@ MODEL = Section(
     ),
 )
 
+_MODELS = MapOf(_NAME, MODEL, "a mapping from names to models", minimum=1)
+
 PEERS = Section(
     target=Peers,
     keys=(
@@ -271,7 +163,7 @@ PEERS = Section(
 
 ROOT = Section(
     target=Config,
-    extra={"required": ["models"]},
+    extra={"anyOf": [{"required": ["models"]}, {"required": ["adapters"]}]},
     keys=(
         Key(
             name="listen",
@@ -286,19 +178,19 @@ ROOT = Section(
         ),
         Key(
             name="maxBodyBytes",
-            kind=_BYTES,
+            kind=BYTES,
             environment=("MAX_BODY_BYTES",),
             about="The largest request body.",
         ),
         Key(
             name="maxHeldBytes",
-            kind=_BYTES,
+            kind=BYTES,
             about="All request bodies held at once; past it 503 queue_full.",
         ),
         Key(name="maxConnections", kind=Whole(1, 1_000_000), about="Clients connected at once."),
         Key(
             name="drainSeconds",
-            kind=_SECONDS,
+            kind=SECONDS,
             about="How long running answers may go on after SIGTERM.",
         ),
         Key(
@@ -351,11 +243,68 @@ ROOT = Section(
             ),
         ),
         Key(
+            name="telemetry",
+            about="What the gateway tells of its requests. Where traces go is said by OTEL_*.",
+            kind=Section(
+                target=Config,
+                inline=True,
+                keys=(
+                    Key(
+                        name="genAiMetrics",
+                        kind=Flag(),
+                        about="/metrics also bears OpenTelemetry's gen_ai_* names.",
+                    ),
+                    Key(
+                        name="identifyClients",
+                        kind=Flag(),
+                        about="The log line of a request says the client's address, and its span "
+                        "that and its User-Agent. Else clients are told apart by tenant, which "
+                        "does not say who they are.",
+                    ),
+                ),
+            ),
+        ),
+        Key(
             name="models",
-            kind=MapOf(_NAME, MODEL, "a mapping from names to models", minimum=1),
+            kind=_MODELS,
             derived=True,
+            show=lambda config: _MODELS.plain(config.models) or None,
             about='What clients may put in "model", and where it goes.',
         ),
         Key(name="peers", kind=PEERS, about="The exchange between the replicas of the gateway."),
+        Key(
+            name="adapters",
+            kind=ADAPTERS,
+            derived=True,
+            show=lambda config: ADAPTERS.plain(config.adapters) or None,
+            about="The services behind X-Service, by the name that the header gives.",
+        ),
+        Key(
+            name="webhooks",
+            about="Events that others send.",
+            kind=Section(
+                target=Config,
+                inline=True,
+                keys=(
+                    Key(
+                        name="forgejo",
+                        kind=FORGEJO,
+                        attribute="forgejo_webhook",
+                        about="POST /v1/webhooks/forgejo: Forgejo's, or Gitea's.",
+                    ),
+                ),
+            ),
+        ),
+        Key(
+            name="routes",
+            kind=ROUTES,
+            about="Legacy path prefixes, kept working for those who still use them.",
+        ),
+        Key(
+            name="auth",
+            kind=AUTH,
+            show=lambda config: None if config.auth is None else AUTH.plain(config.auth),
+            about="Whose tokens are accepted; needed where anything has requireAuth.",
+        ),
     ),
 )

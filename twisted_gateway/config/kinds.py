@@ -188,6 +188,30 @@ class Choice(Atom):
 
 
 @dataclass(frozen=True)
+class Flag(Atom):
+    """Yes or no, in YAML 1.2's words for it."""
+
+    @property
+    def expected(self) -> str:
+        """Name both."""
+        return "true or false"
+
+    def parse(self, scalar: Scalar) -> bool:
+        """Take `true` and `false` only: no `yes`, `on`, `1` or `"true"`."""
+        if not (scalar.plain or scalar.expanded) or scalar.text not in ("true", "false"):
+            raise ValueError
+        return scalar.text == "true"
+
+    def schema(self) -> Schema:
+        """Say `boolean`."""
+        return _or_reference({"type": "boolean"})
+
+    def plain(self, value: Any) -> bool:
+        """Give the flag."""
+        return bool(value)
+
+
+@dataclass(frozen=True)
 class Either(Atom):
     """A word, or else a value of another kind."""
 
@@ -217,6 +241,13 @@ class Either(Atom):
     def shown(self, value: Any) -> Any:
         """Give the word even for None, which is a value here."""
         return self.plain(value)
+
+
+SECONDS = Number(0, 604_800)
+"""A span of time, of a week at most."""
+
+BYTES = Whole(1, 2**40)
+"""A size."""
 
 
 def _or_reference(schema: Schema) -> Schema:

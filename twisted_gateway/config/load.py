@@ -7,6 +7,7 @@ is found in one go.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,9 @@ from twisted_gateway.config.faults import ConfigError, Fault, join
 from twisted_gateway.config.keys import PEERS, ROOT
 from twisted_gateway.config.models import Models, gather
 from twisted_gateway.config.reading import Found, Given, Reading
+from twisted_gateway.config.routes import Inbound
 from twisted_gateway.config.schema import Config, Model, Peers
+from twisted_gateway.config.services import Services
 from twisted_gateway.config.source import MAX_CHARACTERS, Entries, Unreadable, parse
 
 __all__ = ["ConfigError", "Fault", "load", "load_file"]
@@ -108,13 +111,20 @@ def _assemble(found: Found, reading: Reading) -> Config:
     sources: dict[str, str] = {}
     top = gather(ROOT, found, reading, sources)
     _check_listeners(found, top, reading)
-    if "models" not in found.lines:
-        reading.fault(1, "models", "expected at least one model")
+    if "models" not in found.lines and not any(
+        _has(key, found, reading) for key in ("adapters", "routes")
+    ):
+        reading.fault(1, "models", "expected at least one model, or adapters, or routes")
     given = found.values.get("models")
     most_bytes = top.get("max_body_bytes", Config().max_body_bytes)
     models = Models(reading, sources, most_bytes).all({} if given is None else given.value)
     peers = Peers(**gather(PEERS, found.section("peers"), reading, sources))
     _check_peers(peers, models, found, top, reading)
+    services = Services(reading, sources, most_bytes)
+    adapters = services.adapters(found)
+    inbound = Inbound(reading, sources, adapters, most_bytes)
+    webhook, routes = inbound.forgejo(found), inbound.routes(found)
+    auth = services.auth(found, adapters, models, routes)
     held_bytes = top.get("max_held_bytes", Config().max_held_bytes)
     reading.warnings.extend(
         f"models: {name} takes bodies of more than maxHeldBytes, which are always refused"
@@ -125,9 +135,20 @@ def _assemble(found: Found, reading: Reading) -> Config:
         **top,
         models=MappingProxyType(models),
         peers=peers,
+        adapters=MappingProxyType(adapters),
+        auth=auth,
+        forgejo_webhook=webhook,
+        routes=routes,
         sources=MappingProxyType(sources),
         warnings=tuple(reading.warnings),
     )
+
+
+def _has(key: str, found: Found, reading: Reading) -> bool:
+    """Whether the file has adapters, or routes, good or bad: it is meant to serve something."""
+    given = found.values.get(key)
+    bad = any(re.match(rf"{key}\b", fault.path) for fault in reading.faults)
+    return bad or (given is not None and bool(given.value))
 
 
 def _check_listeners(found: Found, top: Mapping[str, Any], reading: Reading) -> None:

@@ -7,12 +7,13 @@ from types import MappingProxyType
 from typing import Any
 
 from twisted_gateway.config.admission import check_keys, is_gated, policy
+from twisted_gateway.config.admission_keys import ADMISSION
 from twisted_gateway.config.environment import OBSERVE_MODELS, observed_models, variables
 from twisted_gateway.config.faults import join, quoted
-from twisted_gateway.config.keys import ADMISSION, MODEL, TIMEOUTS
+from twisted_gateway.config.keys import MODEL, TIMEOUTS
 from twisted_gateway.config.reading import Found, Given, Reading
 from twisted_gateway.config.schema import DEFAULT_PATHS, EngineKind, Model, Timeouts
-from twisted_gateway.config.sections import MapOf, Section
+from twisted_gateway.config.sections import Section
 from twisted_gateway.config.sharing import Placed, check_engines, check_names
 
 
@@ -31,7 +32,7 @@ def gather(
         given = found.values.get(key.name)
         if isinstance(kind, Section) and kind.inline:
             chosen |= gather(kind, found.section(key.name), reading, sources)
-        elif isinstance(kind.kind if isinstance(kind, MapOf) else kind, Section):
+        elif kind.assembled:
             continue
         elif key.name in first:
             chosen[key.attribute] = first[key.name].value

@@ -93,6 +93,11 @@ class Found:
 class Kind(ABC):
     """What a key takes."""
 
+    @property
+    def assembled(self) -> bool:
+        """Whether its value is put together from keys of its own, by who knows what they mean."""
+        return False
+
     def read(self, node: Node, path: str, reading: Reading) -> Given | None:
         """Read a value; None, with the fault noted, where it is not of this kind."""
         try:

@@ -32,6 +32,11 @@ class ListOf(Kind):
     maximum: int = 0
     identity: Callable[[Any], Any] = str
 
+    @property
+    def assembled(self) -> bool:
+        """As what it lists."""
+        return self.kind.assembled
+
     def take(self, node: Node, path: str, reading: Reading) -> tuple[Given, ...]:
         """Read every item."""
         if not isinstance(node, Items):
@@ -79,6 +84,11 @@ class MapOf(Kind):
     what: str
     minimum: int = 0
 
+    @property
+    def assembled(self) -> bool:
+        """As what it maps to."""
+        return self.kind.assembled
+
     def take(self, node: Node, path: str, reading: Reading) -> dict[str, Given]:
         """Read every entry; a name may hold references to the environment."""
         if not isinstance(node, Entries):
@@ -86,7 +96,7 @@ class MapOf(Kind):
         if len(node.pairs) < self.minimum:
             raise Wrong(f"expected {self.what} with at least {self.minimum} entry")
         found: dict[str, Given] = {}
-        for name, value in _named(node, path, reading):
+        for name, value in named(node, path, reading):
             given = self.kind.read(value, join(path, name.text), reading)
             try:
                 key = self.name.judge(reading.expand(name).text)
@@ -177,13 +187,18 @@ class Section(Kind):
     inline: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def assembled(self) -> bool:
+        """Whether it becomes a value of its own."""
+        return not self.inline
+
     def take(self, node: Node, path: str, reading: Reading) -> Found:
         """Read the known keys; the others are faults."""
         if not isinstance(node, Entries):
             raise Wrong(f"expected a mapping, not {describe(node)}")
         found = Found(node.line, path)
         known = {key.name: key for key in self.keys}
-        for name, value in _named(node, path, reading):
+        for name, value in named(node, path, reading):
             key = known.get(name.text)
             if key is None:
                 reading.fault(name.line, join(path, name.text), _unknown(name.text, known))
@@ -229,7 +244,7 @@ class Section(Kind):
         return {name: one for name, one in shown.items() if one is not None}
 
 
-def _named(node: Entries, path: str, reading: Reading) -> Iterable[tuple[Scalar, Node]]:
+def named(node: Entries, path: str, reading: Reading) -> Iterable[tuple[Scalar, Node]]:
     """Give the entries whose keys are names, each name once; the others are faults."""
     lines: dict[str, int] = {}
     for key, value in node.pairs:

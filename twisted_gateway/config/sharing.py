@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twisted_gateway.config.admission_keys import ADMISSION
 from twisted_gateway.config.faults import join, quoted
 from twisted_gateway.config.forms import engine_address
-from twisted_gateway.config.keys import ADMISSION
 from twisted_gateway.config.reading import Found, Given, Reading
 from twisted_gateway.config.schema import Model
 from twisted_gateway.config.sections import Key

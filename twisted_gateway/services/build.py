@@ -49,6 +49,7 @@ class Parts:
         auth: the `auth` in force.
         agent: reaches services without a request's `Upstream`.
         agent_trusting: makes an agent that checks certificates in a way of its own.
+        replica: what this process is called, unlike any other.
     """
 
     clock: IReactorTime
@@ -56,6 +57,7 @@ class Parts:
     auth: Auth | None
     agent: UpstreamAgent
     agent_trusting: Callable[[IPolicyForHTTPS], UpstreamAgent]
+    replica: str
 
     def own_token(self, client: ClientCredentials | None) -> OwnToken | None:
         """Make the gateway's own token by these credentials; None for none."""
@@ -84,7 +86,13 @@ def _workflow(adapter: WorkflowAdapter, parts: Parts) -> Service:
 
 
 def _sessions(adapter: SessionsAdapter, parts: Parts) -> Service:
-    return Sandbox(adapter, parts.agent, parts.agent_trusting(trust(adapter)), parts.clock)
+    return Sandbox(
+        adapter,
+        parts.agent,
+        parts.agent_trusting(trust(adapter)),
+        parts.clock,
+        replica=parts.replica,
+    )
 
 
 BUILDERS: Mapping[str, Callable[[Any, Parts], Service]] = MappingProxyType(

@@ -28,6 +28,7 @@ from twisted_gateway.core.sample import Sample
 from twisted_gateway.telemetry.families import EngineSeries, Families, ModelSeries
 from twisted_gateway.telemetry.genai import GenAIMetrics
 from twisted_gateway.telemetry.history import NoRecorder, Recorder
+from twisted_gateway.telemetry.inbound import InboundMetrics
 from twisted_gateway.telemetry.states import StateCollector, States
 
 Exemplar = Mapping[str, str] | None
@@ -44,6 +45,7 @@ class Metrics:
             configured names.
         history: is told of first tokens, refusals and ends as well.
         gen_ai: OpenTelemetry's names for the same requests; off until `configure` switches it on.
+        inbound: what is counted of webhooks and legacy routes.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -57,6 +59,7 @@ class Metrics:
         self._families = Families(registry)
         registry.register(StateCollector(lambda: self.states()))
         self.gen_ai = GenAIMetrics(registry)
+        self.inbound = InboundMetrics(registry)
         self._models[""] = ModelSeries(self._families, "")
 
     def configure(

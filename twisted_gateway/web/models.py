@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 from twisted.web.http_headers import Headers
 from werkzeug.exceptions import MethodNotAllowed
 
+from twisted_gateway.auth.guard import Guard
 from twisted_gateway.config.schema import Model
 from twisted_gateway.core import estimate
 from twisted_gateway.core.errors import Problem
@@ -20,11 +20,14 @@ from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.policy import Ordering
 from twisted_gateway.core.prefix import block_hashes
 from twisted_gateway.core.ticket import Ticket
+from twisted_gateway.telemetry import conventions
+from twisted_gateway.telemetry.log import work_for
+from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.web.call import Call, read_call
 from twisted_gateway.web.exchange import Cut, Exchange
 from twisted_gateway.web.fleet import Fleet
 from twisted_gateway.web.meter import CallEvents, StreamMeter
-from twisted_gateway.web.problems import internal_error
+from twisted_gateway.web.problems import draining, internal_error
 from twisted_gateway.web.proxy import Proxy, ProxyClient
 from twisted_gateway.web.reply import Reply
 from twisted_gateway.web.tenancy import Tenancy
@@ -52,10 +55,9 @@ class Models:
         clock: for timers.
         events: the metrics of streams.
         tenancy: names tenants.
+        guard: judges the tokens of requests to models that require one.
         prefix_key: 16 random bytes, for the names of what prompts begin with.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Models:
         events: CallEvents,
         *,
         tenancy: Tenancy,
+        guard: Guard,
         prefix_key: bytes,
     ) -> None:
         """Take what the class documents."""
@@ -73,7 +76,9 @@ class Models:
         self._clock = clock
         self._events = events
         self._tenancy = tenancy
+        self._guard = guard
         self._prefix_key = prefix_key
+        self._repeats = Repeats(clock)
 
     def serve(self, request: GatewayRequest, rest: str = "") -> Deferred[None]:
         """Serve one request to a model, to its one outcome.
@@ -97,10 +102,13 @@ class Models:
     async def _serve(self, request: GatewayRequest, exchange: Exchange) -> None:
         reply: Reply | None = None
         left: Callable[[], None] = _nothing
+        work_for(exchange.about)
         try:
             tenant = self._who_asks(request)
             self._admit_newcomers()
             call = read_call(request, self._fleet.names)
+            if call.model.require_auth:
+                tenant = await self._check_token(request)
             left = self._entered(exchange, call)
             ticket = self._ticket(call, tenant)
             reply = self._reply(request, call, ticket)
@@ -126,38 +134,48 @@ class Models:
         self, request: GatewayRequest, call: Call, ticket: Ticket | None, reply: Reply
     ) -> Outcome:
         exchange = request.exchange
-        meter = StreamMeter(exchange, self._clock, self._events)
-        try:
-            waiting = self._fleet.place(call.model, ticket, exchange)
-            reply.comment = waiting.comment
-            async with waiting as place:
-                proxy = Proxy(
-                    self._client(call.model),
-                    self._clock,
-                    call,
-                    exchange,
-                    reply,
-                    lambda: self._head(request, call),
-                    meter,
-                    release=request.content.release,
-                    took=lambda seconds: self._events.upstream(call.model.name, seconds),
-                )
-                return await proxy.carry(place)
-        finally:
-            meter.end()
+        waiting = self._fleet.place(call.model, ticket, exchange)
+        reply.comment = waiting.comment
+        async with waiting as place:
+            proxy = Proxy(
+                self._client(call.model),
+                self._clock,
+                call,
+                exchange,
+                reply,
+                lambda: self._head(request, call),
+                StreamMeter(exchange, self._clock, self._events),
+                release=request.content.release,
+                took=lambda seconds: self._events.upstream(
+                    call.model.name, seconds, exchange.trace.exemplar
+                ),
+                repeats=self._repeats,
+            )
+            return await proxy.carry(place)
 
     def _who_asks(self, request: GatewayRequest) -> str:
         tenant = self._tenancy.tenant(request, self._fleet.config)
         request.exchange.tenant = self._tenancy.shown(tenant)
         return tenant
 
+    async def _check_token(self, request: GatewayRequest) -> str:
+        """Judge the token of a request, and say who asks now that its subject is known."""
+        fields = request.requestHeaders.getRawHeaders(b"Authorization", [])
+        request.exchange.subject = (await self._guard.principal(fields)).subject
+        return self._who_asks(request)
+
     def _admit_newcomers(self) -> None:
         if self._fleet.draining:
             raise draining()
 
     def _entered(self, exchange: Exchange, call: Call) -> Callable[[], None]:
+        exchange.stream = call.stream
+        exchange.provider = conventions.provider(call.model.engine.value)
         exchange.trace.describe(
-            method=exchange.method, route=exchange.route, model=call.model.name, stream=call.stream
+            route=exchange.route,
+            model=call.model.name,
+            provider=exchange.provider,
+            stream=call.stream,
         )
         return self._events.entered(call.model.name)
 
@@ -215,6 +233,7 @@ class Models:
             request_id=request.exchange.request_id,
             trusted=self._fleet.config.trusted_proxies,
             api_key=model.api_key.value if model.api_key is not None else None,
+            token_checked=model.require_auth,
             stream=call.stream,
             body_decoded=call.decoded,
         ):
@@ -250,18 +269,6 @@ class Models:
 
 def _nothing() -> None:
     """Nothing was entered that could be left."""
-
-
-def draining() -> Problem:
-    """The process is shutting down: the client is to try again elsewhere."""
-    return Problem(
-        "draining",
-        503,
-        "This gateway is shutting down; try again and another one will answer.",
-        outcome=Outcome.REJECTED,
-        members={"reason": "draining", "retry_after": 1},
-        headers={"Retry-After": "1"},
-    )
 
 
 def _tell(request: GatewayRequest, reply: Reply | None, why: Problem | Cut) -> Outcome:

@@ -6,10 +6,8 @@ timer alone guard a slow one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
-from urllib.parse import unquote_to_bytes
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -20,19 +18,20 @@ from twisted.web.http import datetimeToString
 from twisted_gateway.core.errors import PROBLEM_TYPE, TITLES, Problem
 from twisted_gateway.core.headers import Networks, is_trusted, is_websocket_handshake, pairs
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.web.channel import GatewayChannel
 from twisted_gateway.web.cors import Cors
 from twisted_gateway.web.exchange import Exchange
-from twisted_gateway.web.intake import Body, HeldBytes
+from twisted_gateway.web.intake import Body, BodyRule, HeldBytes
 from twisted_gateway.web.problems import body_too_large, held_too_much, internal_error
+from twisted_gateway.web.target import (
+    is_well_formed,
+    malformed_host,
+    malformed_target,
+    split_target,
+)
 from twisted_gateway.web.transport import waiting_bytes
-
-_SLASHES = re.compile(rb"/{2,}")
-_ABSOLUTE = re.compile(rb"(?i)\Ahttps?://[^/?]*")
-# Visible ASCII but `#`: a fragment, which is no part of a target, would be dropped on the way and
-# leave another path than the one that was judged (RFC 9112, section 3.2).
-_TARGET = re.compile(rb"[!\"$-~]+")
-_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+from twisted_gateway.web.upload import Upload
 
 
 class Host(Protocol):
@@ -56,6 +55,9 @@ class Host(Protocol):
     def body_seconds(self) -> float:
         """The longest time that any model gives a whole body."""
 
+    def body_rule(self, request: GatewayRequest) -> BodyRule:
+        """What holds for the body of a request whose head has been read."""
+
     @property
     def cors(self) -> Cors:
         """The cross-origin policy."""
@@ -69,14 +71,18 @@ class GatewayRequest(server.Request):
 
     Attributes:
         exchange: opened when the head has been read.
-        content: the body so far.
+        content: the body so far, where it is held.
+        upload: the body, where it is passed on as it comes; None where it is held.
     """
 
     owner: Host
     exchange: Exchange
     content: Body
+    _log = RequestLogger()
     defaultContentType = None
     _parsePOSTFormSubmission = False
+    upload: Upload | None = None
+    _body_limit = 0
     _refused = False
     _body_timer: IDelayedCall | None = None
     _aborted = False
@@ -92,12 +98,19 @@ class GatewayRequest(server.Request):
         """The head is read: open the exchange, refuse at once what is too large already."""
         owner = self.owner = cast(Host, self._own_channel().site)
         self.content = Body(owner.held)
+        self._read_head_line()
         self.exchange = owner.open_exchange(self)
+        self.exchange.method = self.method.decode("ascii", "replace")
         if length == 0:
             return
-        limit = owner.max_body_bytes
+        rule = owner.body_rule(self)
+        limit = self._body_limit = rule.max_bytes
         if length is not None and length > limit:
             self.refuse_early(body_too_large(limit, f"Content-Length says {length}"))
+            return
+        if rule.streamed:
+            self.upload = Upload(length, self._own_channel().network, owner.held)
+            self.process()
             return
         seconds = owner.body_seconds
         self._body_timer = owner.reactor.callLater(seconds, self._body_too_slow, seconds)
@@ -106,8 +119,10 @@ class GatewayRequest(server.Request):
         """A piece of the body: count it, and refuse it as soon as it passes a bound."""
         if self._refused:
             return
-        limit = self.owner.max_body_bytes
-        if len(self.content) + len(data) > limit:
+        limit = self._body_limit
+        if self.upload is not None:
+            self._pass_on(self.upload, data, limit)
+        elif len(self.content) + len(data) > limit:
             self.refuse_early(body_too_large(limit, "more bytes than that have come"))
         elif not self.content.add(data):
             self.refuse_early(held_too_much(self.owner.retry_after_seconds))
@@ -117,29 +132,22 @@ class GatewayRequest(server.Request):
         self._stop_body_timer()
         if self._refused:
             return
-        self.method, self.clientproto = command, version
-        # A proxy's form of the target: who it is for is nobody's concern here (RFC 9112, 3.2.2).
-        self.uri = _ABSOLUTE.sub(b"", path) or b"/"
-        self.args = {}
-        self.path = _SLASHES.sub(b"/", self.uri.partition(b"?")[0])
-        if len(self.path) > 1:
-            self.path = self.path.rstrip(b"/") or b"/"
-        self.process()
+        if self.upload is not None:
+            self.upload.end()
+        else:
+            self.process()
 
     def process(self) -> None:
         """Answer what needs no handler, else hand on to the resource tree."""
-        self.exchange.method = self.method.decode("ascii", "replace")
         self.setHeader(b"Date", datetimeToString())
         self.setHeader(b"X-Request-ID", self.exchange.request_id)
         cors = self.owner.cors
         for name, value in cors.headers(self.requestHeaders):
             self.setHeader(name, value)
-        if not (
-            _TOKEN.fullmatch(self.method) and _TARGET.fullmatch(self.uri) and _is_plain(self.path)
-        ):
-            self.answer_problem(_malformed_target())
+        if not is_well_formed(self.method, self.uri, self.path):
+            self.answer_problem(malformed_target())
         elif not self._names_one_host():
-            self.answer_problem(_one_host())
+            self.answer_problem(malformed_host())
         elif is_websocket_handshake(pairs(self.requestHeaders.getAllRawHeaders())):
             self.answer_problem(
                 Problem(
@@ -161,6 +169,8 @@ class GatewayRequest(server.Request):
     def connectionLost(self, reason: Failure) -> None:
         """The client has left: whatever is still open ends as a disconnect."""
         self._stop_body_timer()
+        if self.upload is not None:
+            self.upload.discard()
         exchange = getattr(self, "exchange", None)
         super().connectionLost(reason)
         if exchange is not None and not exchange.ends_itself:
@@ -171,7 +181,7 @@ class GatewayRequest(server.Request):
     @property
     def gone(self) -> bool:
         """Whether nothing can be written any more."""
-        return bool(self._disconnected or self.finished or self._aborted)
+        return bool(self._disconnected or self.finished or self._aborted or self._refused)
 
     def send_head(self, code: int, phrase: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Write status line and headers now; the body follows by `write`."""
@@ -212,6 +222,10 @@ class GatewayRequest(server.Request):
 
     def answer_problem(self, problem: Problem) -> None:
         """Answer with a problem document and end the exchange with its outcome."""
+        if self.upload is not None and not self.upload.ended:
+            if not self.gone:
+                self.refuse_early(problem)
+            return
         self.exchange.reason = str(problem.members.get("reason", ""))
         self.answer(
             problem.status,
@@ -228,6 +242,8 @@ class GatewayRequest(server.Request):
         """
         if not self.gone:
             super().finish()
+            if self.upload is not None:
+                self.upload.discard()
             if not self.exchange.ends_itself:
                 self.exchange.end(Outcome.OK)
 
@@ -277,7 +293,7 @@ class GatewayRequest(server.Request):
 
     def processingFailed(self, reason: Failure) -> Failure:
         """A fault of our own: log it, and answer without a traceback."""
-        self._log.failure("{request!r} failed", request=self, failure=reason)
+        self._log.failure("a request failed", failure=reason, about=self.exchange.about)
         problem = internal_error()
         if self.startedWriting:
             self.abort()
@@ -297,6 +313,8 @@ class GatewayRequest(server.Request):
         self._refused = True
         self._stop_body_timer()
         self.content.release()
+        if self.upload is not None:
+            self.upload.discard()
         # Else the channel would still say 100 Continue, behind the final answer.
         self.requestHeaders.removeHeader(b"Expect")
         body = problem.body(self.exchange.request_id)
@@ -313,6 +331,20 @@ class GatewayRequest(server.Request):
             body,
         )
         self.exchange.end(problem.outcome)
+
+    def _read_head_line(self) -> None:
+        self.method, target, self.clientproto = self._own_channel().head_line
+        self.uri, self.path = split_target(target)
+        self.args = {}
+
+    def _pass_on(self, upload: Upload, data: bytes, limit_bytes: int) -> None:
+        """A piece of a body that is passed on; past a bound, whoever handles it is interrupted."""
+        if upload.received + len(data) > limit_bytes:
+            upload.discard()
+            why = body_too_large(limit_bytes, "more bytes than that have come")
+            self.exchange.interrupt(why)
+        elif not upload.feed(data):
+            self.exchange.interrupt(held_too_much(self.owner.retry_after_seconds))
 
     def _names_one_host(self) -> bool:
         # RFC 9112, section 3.2.
@@ -338,35 +370,6 @@ class GatewayRequest(server.Request):
         timer, self._body_timer = self._body_timer, None
         if timer is not None:
             timer.cancel()
-
-
-def _malformed_target() -> Problem:
-    return Problem(
-        "malformed_target",
-        400,
-        "The method must be a token, the target visible ASCII without #, and its path "
-        "percent-encoded UTF-8 without segments that are . or ..",
-        outcome=Outcome.BAD_REQUEST,
-    )
-
-
-def _one_host() -> Problem:
-    return Problem(
-        "malformed_host",
-        400,
-        "A request in HTTP/1.1 names its host in exactly one Host field.",
-        outcome=Outcome.BAD_REQUEST,
-    )
-
-
-def _is_plain(path: bytes) -> bool:
-    """Whether a path is UTF-8 and leads nowhere else once somebody resolves its dots."""
-    decoded = unquote_to_bytes(path)
-    try:
-        decoded.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return not {b".", b".."} & set(decoded.replace(b"\\", b"/").split(b"/"))
 
 
 def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from klein import Klein
+from twisted.internet import protocol
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IReactorTime
-from twisted.internet.protocol import Protocol
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import IResource
 from twisted.web.server import Site
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+from zope.interface import implementer
 
 from twisted_gateway.config.schema import Config
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.telemetry.log import RequestLogger
+from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.web.channel import GatewayChannel
 from twisted_gateway.web.cors import Cors
 from twisted_gateway.web.exchange import Exchange
-from twisted_gateway.web.intake import HeldBytes
+from twisted_gateway.web.intake import BodyRule, HeldBytes
+from twisted_gateway.web.legacy import Legacy
 from twisted_gateway.web.models import Models
 from twisted_gateway.web.operations import Operations
 from twisted_gateway.web.problems import internal_error
 from twisted_gateway.web.request import GatewayRequest
+from twisted_gateway.web.services import Services, is_for_service
+from twisted_gateway.web.token import TokenEndpoint
+from twisted_gateway.web.webhooks import ROUTE as WEBHOOKS
+from twisted_gateway.web.webhooks import Webhooks
 
 IDLE_SECONDS = 75.0
 """How long an idle keep-alive connection is kept; above nginx's own 60 s, so that nginx closes
@@ -72,6 +79,10 @@ class Connections:
         self.limit = limit
 
 
+def _no_service(request: GatewayRequest) -> None:
+    """Nothing here is a request to a service."""
+
+
 class GatewaySite(Site):
     """A site whose every bound is explicit.
 
@@ -83,6 +94,8 @@ class GatewaySite(Site):
         connections: connections of the process.
         open_exchange: makes the exchange of a request whose head has been read.
         turned_away: told of each connection past the bound.
+        service_body: says what holds for the body of a request to a service; None for another
+            request. Default: there are no services.
     """
 
     protocol = cast(Any, GatewayChannel)
@@ -102,6 +115,7 @@ class GatewaySite(Site):
         connections: Connections,
         open_exchange: Callable[[GatewayRequest], Exchange],
         turned_away: Callable[[], None],
+        service_body: Callable[[GatewayRequest], BodyRule | None] = _no_service,
     ) -> None:
         """Take what the class documents."""
         super().__init__(resource, timeout=IDLE_SECONDS, reactor=reactor)
@@ -110,7 +124,9 @@ class GatewaySite(Site):
         self._connections = connections
         self.open_exchange = open_exchange
         self._turned_away = turned_away
+        self._service_body = service_body
         self.closing = False
+        self.repeats = Repeats(reactor)
         self._channels: set[GatewayChannel] = set()
 
     def startFactory(self) -> None:
@@ -170,13 +186,17 @@ class GatewaySite(Site):
         """See `Bounds`."""
         return self._bounds().max_body_bytes
 
+    def body_rule(self, request: GatewayRequest) -> BodyRule:
+        """What holds for this body: the service's rule, else `Bounds`."""
+        return self._service_body(request) or BodyRule(self.max_body_bytes)
+
     @property
     def body_seconds(self) -> float:
         """See `Bounds`."""
         return self._bounds().body_seconds
 
 
-class _TooManyConnections(Protocol):
+class _TooManyConnections(protocol.Protocol):
     """Says 503 and closes; reads nothing."""
 
     def __init__(self, limit: int) -> None:
@@ -200,29 +220,80 @@ class _TooManyConnections(Protocol):
         self.transport.loseConnection()
 
 
+@implementer(IResource)
+class _First:
+    """Sends a request to the first resource whose condition holds for it."""
+
+    isLeaf = True
+
+    def __init__(self, *choices: tuple[Callable[[GatewayRequest], bool], IResource]) -> None:
+        self._choices = choices
+
+    def render(self, request: GatewayRequest) -> Any:
+        resource = next(resource for holds, resource in self._choices if holds(request))
+        return resource.render(request)
+
+    def getChildWithDefault(self, name: bytes, request: GatewayRequest) -> IResource:
+        raise RuntimeError("a leaf has no children")
+
+    def putChild(self, path: bytes, child: IResource) -> None:
+        raise RuntimeError("a leaf has no children")
+
+
+class Doors(Protocol):
+    """The handlers beside models and operations (service_side.py).
+
+    Attributes:
+        services: serves requests with X-Service.
+        tokens: passes token requests on.
+        webhooks: takes events.
+        legacy: serves legacy routes.
+    """
+
+    services: Services
+    tokens: TokenEndpoint
+    webhooks: Webhooks
+    legacy: Legacy
+
+
 class Root:
     """The routes of the gateway.
 
-    `public` serves the models, `admin` the operations endpoints; where no `adminListen` is
-    configured one app serves both.
+    `public` serves clients, `admin` the operations endpoints; where no `adminListen` is configured
+    one app serves both.
     """
 
-    _log = Logger()
+    _log = RequestLogger()
 
-    def __init__(self, models: Models, operations: Operations) -> None:
+    def __init__(self, models: Models, operations: Operations, doors: Doors) -> None:
         """Take the handlers."""
         self._models = models
+        self._doors = doors
         self._operations = operations
 
     def public(self, *, with_operations: bool) -> IResource:
         """The resource of the listeners that clients use."""
-        app = self._app()
+        app, doors = self._app(), self._doors
         app.route("/v1/models", methods=["GET"])(self._models.index)
         app.route("/v1/models/<path:model_id>", methods=["GET"])(self._models.show)
+        app.route("/v1/services", methods=["GET"], endpoint="services")(doors.services.index)
+        app.route("/v1/auth/token", methods=["POST"], endpoint="token")(doors.tokens.serve)
+        app.route(WEBHOOKS, methods=["POST"], endpoint="webhooks")(doors.webhooks.serve)
         app.route("/v1/<path:rest>", methods=["POST"])(self._models.serve)
         if with_operations:
             self._add_operations(app)
-        return app.resource()
+        return _First(
+            (is_for_service, self._whole(doors.services.serve)),
+            (doors.legacy.takes, self._whole(doors.legacy.serve)),
+            (lambda request: True, app.resource()),
+        )
+
+    def _whole(self, serve: Callable[[GatewayRequest], Deferred[None]]) -> IResource:
+        """Make the resource of a handler that serves every path."""
+        app = self._app()
+        app.route("/", branch=True)(lambda request: serve(request))
+        resource: IResource = app.resource()
+        return resource
 
     def admin(self) -> IResource:
         """The resource of `adminListen`."""
@@ -233,7 +304,8 @@ class Root:
     def _add_operations(self, app: Klein) -> None:
         operations = self._operations
         for path, handler in operations.routes().items():
-            app.route(path, methods=["GET"])(handler)
+            # By default Klein tells routes apart by their handler's name.
+            app.route(path, methods=["GET"], endpoint=path)(handler)
 
     def _app(self) -> Klein:
         app = Klein()
@@ -250,7 +322,7 @@ class Root:
         request.answer_problem(routing_problem(failure.value, request))
 
     def _fault(self, request: GatewayRequest, failure: Failure) -> Deferred[None] | None:
-        self._log.failure("{request!r} failed", request=request, failure=failure)
+        self._log.failure("a request failed", failure=failure, about=request.exchange.about)
         problem = internal_error()
         if request.startedWriting:
             request.abort()

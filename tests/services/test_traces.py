@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from opentelemetry.trace import SpanKind, StatusCode, format_span_id
+from twisted.logger import LogEvent, formatEvent
+
+from tests.services.test_dispatch import OPEN
+from tests.stack import Client, Stack
+from tests.web.test_traces import TRACE, TracesTestCase
+
+
+class ServiceTraces(TracesTestCase):
+    """What traces and log tell of requests to services."""
+
+    def ask(self, stack: Stack, service: str = "memory", **headers: str) -> Client:
+        lines = {"X-Service": service, "X-Resource": "query", **headers}
+        return stack.client().post("/", {"secret": "prompt"}, lines)
+
+    def said(self) -> list[str]:
+        """The warnings of services."""
+        return [formatEvent(one) for one in self.events if "service" in one]
+
+    def test_spans(self) -> None:
+        """A server span by the route, below it a client span, the parent of the service's own."""
+        stack = self.stack(OPEN)
+        self.ask(stack, traceparent=f"00-{TRACE}-b7ad6b7169203331-01")
+        asked = stack.engine("10.2.0.1", 8080).last
+        asked.answer()
+        spans = {span.kind: span for span in self.of(TRACE)}
+        server, client = spans[SpanKind.SERVER], spans[SpanKind.CLIENT]
+        self.assertEqual(server.name, "POST memory/query")
+        assert server.attributes is not None
+        assert client.attributes is not None
+        self.assertEqual(server.attributes["http.route"], "memory/query")
+        self.assertEqual(client.name, "POST")
+        self.assertEqual(client.attributes["server.address"], "10.2.0.1")
+        self.assertEqual(client.attributes["http.request.method"], "POST")
+        self.assertNotIn("gen_ai.request.model", client.attributes)
+        parent = f"00-{TRACE}-{format_span_id(client.context.span_id)}-01"
+        self.assertEqual(asked.headers["traceparent"], parent)
+
+    def test_failure(self) -> None:
+        """A service that fails makes both spans errors, and one line in the log for all."""
+        stack = self.stack(OPEN)
+        stack.engine("10.2.0.1", 8080).up = False
+        for _ in range(5):
+            self.ask(stack)
+        spans = self.of(stack.entries[-1].trace_id)
+        self.assertEqual({span.status.status_code for span in spans}, {StatusCode.ERROR})
+        self.assertEqual(len(self.said()), 1)
+        self.assertIn("memory: the connection was refused", self.said()[0])
+
+    def test_refusals_of_our_key(self) -> None:
+        """What a service says of the gateway's key, or of itself, is in the log; 404s are not."""
+        stack = self.stack(OPEN)
+        for status, lines in ((404, 0), (409, 0), (403, 1), (403, 1), (500, 2)):
+            self.ask(stack)
+            stack.engine("10.2.0.1", 8080).last.answer(status, {"detail": "go {away}"})
+            self.assertEqual(len(self.said()), lines, status)
+        self.assertIn("memory: it answered 403: go {away}", self.said()[0])
+
+    def test_nothing_of_the_client(self) -> None:
+        """Neither bodies nor tokens nor queries are in the log or the spans."""
+        stack = self.stack(OPEN)
+        self.ask(stack, Authorization="Bearer secret-token")
+        stack.engine("10.2.0.1", 8080).last.answer(500, b"")
+        stack.client().get("/?key=secret-key", X_Service="memory", X_Resource="query")
+        events: list[LogEvent] = self.events
+        told = repr(events) + repr(stack.entries)
+        told += "".join(span.to_json() for span in self.exporter.get_finished_spans())
+        for secret in ("secret-token", "prompt", "secret-key"):
+            self.assertNotIn(secret, told)

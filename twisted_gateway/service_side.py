@@ -1,0 +1,121 @@
+"""The services behind X-Service as one part of the gateway: who may, how they are reached."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from twisted_gateway.auth.guard import Guard
+from twisted_gateway.auth.provider import Provider
+from twisted_gateway.config.schema import Config
+from twisted_gateway.services.build import Parts
+from twisted_gateway.telemetry.metrics import Metrics
+from twisted_gateway.upstream.agent import UpstreamAgent
+from twisted_gateway.web.catalogue import Catalogue
+from twisted_gateway.web.door import Door
+from twisted_gateway.web.errands import Errands
+from twisted_gateway.web.fleet import Fleet
+from twisted_gateway.web.intake import BodyRule
+from twisted_gateway.web.legacy import Legacy
+from twisted_gateway.web.request import GatewayRequest
+from twisted_gateway.web.service_call import Agents
+from twisted_gateway.web.services import Services, is_for_service
+from twisted_gateway.web.tenancy import Tenancy
+from twisted_gateway.web.token import TokenEndpoint
+from twisted_gateway.web.webhook_target import TargetRuns
+from twisted_gateway.web.webhooks import Webhooks
+
+CONNECT_SECONDS = 5.0
+"""How long a connection to a service or the issuer may take."""
+
+
+class ServiceSide:
+    """Puts the guard, the adapters and whatever leads to them together.
+
+    Connections to services are none of those to engines: a service that hangs takes nothing from
+    inference.
+
+    Attributes:
+        guard: judges tokens, for models too.
+        services: serves requests with X-Service.
+        tokens: passes token requests on.
+        webhooks: takes events.
+        legacy: serves legacy routes.
+
+    Args:
+        reactor: for everything that takes time or touches the network.
+        fleet: the configuration in force, and whether the process is shutting down.
+        metrics: counts.
+        tenancy: names tenants.
+    """
+
+    def __init__(self, reactor: Any, fleet: Fleet, metrics: Metrics, tenancy: Tenancy) -> None:
+        """Put the parts together; nothing is fetched before `adopt`."""
+        pooled = UpstreamAgent(reactor, connect_seconds=CONNECT_SECONDS)
+        fresh = UpstreamAgent(reactor, connect_seconds=CONNECT_SECONDS, max_idle_per_host=0)
+        self._agents = Agents(pooled=pooled, fresh=fresh)
+        provider = Provider(pooled, reactor)
+        # In Kubernetes the host is called as the pod is: whoever reads it knows whom it means.
+        replica = f"{os.uname().nodename}_{uuid.uuid4().hex}"
+
+        def name_tenant(request: GatewayRequest) -> None:
+            tenant = tenancy.tenant(request, fleet.config)
+            request.exchange.tenant = tenancy.shown(tenant)
+
+        self.guard = Guard(reactor, lambda url: partial(provider.keys, url))
+        self.tokens = TokenEndpoint(pooled, reactor)
+        catalogue = self._catalogue = Catalogue(
+            lambda config: Parts(
+                clock=reactor,
+                provider=provider,
+                auth=config.auth,
+                agent=pooled,
+                agent_trusting=lambda policy: UpstreamAgent(
+                    reactor, connect_seconds=CONNECT_SECONDS, tls_policy=policy
+                ),
+                replica=replica,
+            )
+        )
+        errands = Errands(self._agents, reactor, metrics)
+        door = Door(self.guard, name_tenant=name_tenant, is_draining=lambda: fleet.draining)
+        self.services = Services(door, catalogue, errands, metrics.entered)
+        targets = TargetRuns(catalogue, errands, reactor)
+        self.webhooks = Webhooks(door, targets, metrics.inbound, metrics.entered)
+        self.legacy = Legacy(
+            door,
+            catalogue,
+            self.services,
+            errands,
+            reactor,
+            metrics=metrics.inbound,
+            entered=metrics.entered,
+        )
+
+    def adopt(self, config: Config) -> None:
+        """Put `auth`, `adapters`, `webhooks` and `routes` of a configuration in force."""
+        self.guard.adopt(config.auth)
+        self.tokens.adopt(config.auth)
+        self._catalogue.adopt(config)
+        self.webhooks.adopt(config.forgejo_webhook)
+        self.legacy.adopt(config)
+
+    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
+        """Say what holds for a request's body; None where that is nothing of its own."""
+        if is_for_service(request):
+            return self.services.body_rule(request)
+        return self.legacy.body_rule(request)
+
+    def stop(self) -> list[Deferred[None]]:
+        """Fetch nothing more, and close the connections.
+
+        Returns:
+            Each fires when none of its kind is left.
+        """
+        self.guard.stop()
+        stopped = self._catalogue.stop()
+        self._catalogue.retire()
+        return [*stopped, *self._agents.close()]

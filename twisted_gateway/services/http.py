@@ -1,0 +1,110 @@
+"""What adapters of services over HTTP have in common: which fields pass, what a refusal says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from twisted.web.http_headers import Headers
+
+from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_message
+from twisted_gateway.core.headers import tokens
+from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused, Upstream
+from twisted_gateway.upstream.errors import UpstreamError
+from twisted_gateway.upstream.response import UpstreamResponse
+
+
+def chosen(headers: Headers, names: Iterable[bytes]) -> Pairs:
+    """Give the fields that are named, in that order, but for those that `Connection` names."""
+    dropped = tokens(headers.getRawHeaders(b"Connection", []))
+    return [
+        (name, value)
+        for name in names
+        if name.lower() not in dropped
+        for value in headers.getRawHeaders(name, [])
+    ]
+
+
+def first(answer: UpstreamResponse, name: bytes) -> str:
+    """Give a field of an answer, the first of several; "" for none."""
+    values = answer.headers.getRawHeaders(name)
+    return values[0].decode("latin-1") if values else ""
+
+
+async def error_body(upstream: Upstream, answer: UpstreamResponse) -> bytes:
+    """Read the body of a refusal; b"" for one that is too long or broke off."""
+    try:
+        return await upstream.read(answer, MAX_ERROR_BODY_BYTES)
+    except UpstreamError:
+        return b""
+
+
+async def check(upstream: Upstream, answer: UpstreamResponse, good: Collection[int]) -> None:
+    """See to it that an answer has one of these statuses.
+
+    Raises:
+        Refused: it has another, from 400 on.
+        BadAnswer: it has another, below 400; a redirect is not followed.
+    """
+    if answer.code in good:
+        return
+    if answer.code < 400:
+        answer.abort()
+        raise BadAnswer(f"it answered with status {answer.code}")
+    message = upstream_message(await error_body(upstream, answer)).message
+    raise Refused(answer.code, message, retry_after(answer))
+
+
+def retry_after(answer: UpstreamResponse) -> dict[str, str]:
+    """Give the answer's Retry-After, if it is a number of seconds, for the client's answer."""
+    value = first(answer, b"Retry-After").strip()
+    return {"Retry-After": value} if value.isdecimal() and len(value) < 10 else {}
+
+
+async def read_json(upstream: Upstream, answer: UpstreamResponse, limit_bytes: int) -> Any:
+    """Read an answer that is JSON, whole.
+
+    Raises:
+        BadAnswer: it is no JSON, or as for `Upstream.read`.
+    """
+    return parsed(await upstream.read(answer, limit_bytes))
+
+
+def parsed(body: bytes) -> Any:
+    """Read JSON.
+
+    Raises:
+        BadAnswer: it is none.
+    """
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadAnswer("its answer is not JSON") from None
+
+
+def members(tree: Any) -> dict[str, Any]:
+    """Take a JSON object.
+
+    Raises:
+        BadAnswer: it is none.
+    """
+    if not isinstance(tree, dict):
+        raise BadAnswer("its answer is not the JSON object that it should be")
+    return tree
+
+
+def objects(tree: Any) -> list[dict[str, Any]]:
+    """Take a JSON array of objects.
+
+    Raises:
+        BadAnswer: it is none.
+    """
+    if not isinstance(tree, list):
+        raise BadAnswer("its answer is not the JSON array that it should be")
+    return [members(one) for one in tree]
+
+
+def kept(tree: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Give those members of an object that clients are to see; null for what is absent."""
+    return {name: tree.get(name) for name in names}

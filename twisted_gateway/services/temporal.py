@@ -1,0 +1,181 @@
+"""Temporal's ListWorkflowExecutions over gRPC (the extra `workflow`).
+
+gRPC has threads of its own; answers come to the reactor's by `callFromThread`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Protocol, cast
+
+import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import (
+    ListWorkflowExecutionsRequest,
+    ListWorkflowExecutionsResponse,
+)
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads
+
+from twisted_gateway.config.adapters import WorkflowAdapter
+from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused
+from twisted_gateway.services.workflow import Listing, Page
+from twisted_gateway.upstream.errors import AnswerTimedOut, ConnectFailed, UpstreamError
+
+MAX_ANSWER_BYTES = 16_777_216
+"""The largest page that is read."""
+
+_METHOD = "/temporal.api.workflowservice.v1.WorkflowService/ListWorkflowExecutions"
+_MAX_MESSAGE_CHARACTERS = 2000
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+    # A proxy of the environment is none of the gateway's configuration.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+    ("grpc.keepalive_time_ms", 60_000),
+)
+
+STATUSES: Mapping[grpc.StatusCode, int] = MappingProxyType(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT: 400,
+        grpc.StatusCode.FAILED_PRECONDITION: 400,
+        grpc.StatusCode.OUT_OF_RANGE: 400,
+        grpc.StatusCode.UNAUTHENTICATED: 401,
+        grpc.StatusCode.PERMISSION_DENIED: 403,
+        grpc.StatusCode.NOT_FOUND: 404,
+        grpc.StatusCode.ABORTED: 409,
+        grpc.StatusCode.ALREADY_EXISTS: 409,
+        grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+        grpc.StatusCode.UNKNOWN: 500,
+        grpc.StatusCode.INTERNAL: 500,
+        grpc.StatusCode.DATA_LOSS: 500,
+        grpc.StatusCode.UNIMPLEMENTED: 501,
+        grpc.StatusCode.UNAVAILABLE: 503,
+    }
+)
+"""The HTTP status of Temporal's own errors, as google.rpc.Code has it."""
+
+
+class Call(Protocol):
+    """What is asked of a gRPC call that has ended."""
+
+    def code(self) -> grpc.StatusCode:
+        """How."""
+
+    def details(self) -> str | None:
+        """Why, in words."""
+
+    def trailing_metadata(self) -> Any:
+        """What the server said at its end."""
+
+
+class Temporal:
+    """Asks a Temporal frontend.
+
+    Args:
+        adapter: its configuration.
+        reactor: whose thread answers come to.
+    """
+
+    def __init__(self, adapter: WorkflowAdapter, reactor: Any) -> None:
+        """Take what the class documents; the connection comes with the first call."""
+        if adapter.tls:
+            credentials = grpc.ssl_channel_credentials()
+            self._channel = grpc.secure_channel(adapter.upstream, credentials, _OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(adapter.upstream, _OPTIONS)
+        self._method = self._channel.unary_unary(
+            _METHOD,
+            request_serializer=ListWorkflowExecutionsRequest.SerializeToString,
+            response_deserializer=ListWorkflowExecutionsResponse.FromString,
+        )
+        self._seconds = adapter.timeout_seconds
+        self._reactor = cast(IReactorFromThreads, reactor)
+        self._under_way = 0
+        self._retired = False
+
+    def list(self, listing: Listing, metadata: Pairs) -> Deferred[Page]:
+        """See `Lister.list`."""
+        asked = ListWorkflowExecutionsRequest(
+            namespace=listing.namespace,
+            query=listing.query,
+            page_size=listing.page_size,
+            next_page_token=listing.page_token,
+        )
+        fields = [(name.decode("ascii").lower(), value.decode("ascii")) for name, value in metadata]
+        call = self._method.future(asked, timeout=self._seconds, metadata=fields)
+        answered: Deferred[Page] = Deferred(lambda _: call.cancel())
+        self._under_way += 1
+        call.add_done_callback(
+            lambda done: self._reactor.callFromThread(self._ended, done, answered)
+        )
+        return answered
+
+    def retire(self) -> None:
+        """See `Lister.retire`."""
+        self._retired = True
+        self._close_if_idle()
+
+    def _ended(self, call: Any, answered: Deferred[Page]) -> None:
+        self._under_way -= 1
+        self._close_if_idle()
+        if answered.called:
+            return
+        try:
+            page = _page(call.result())
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            answered.errback(fault_of(call))
+        else:
+            answered.callback(page)
+
+    def _close_if_idle(self) -> None:
+        if self._retired and not self._under_way:
+            self._channel.close()
+
+
+def fault_of(call: Call) -> Refused | UpstreamError:
+    """Say what a call's failure is: Temporal's own refusal, or that there is no answer."""
+    code, words = call.code(), " ".join((call.details() or "").split())
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return AnswerTimedOut("no answer came in time")
+    # gRPC itself says so where it has no connection, in words that hold addresses; what Temporal
+    # says comes with trailers.
+    if code is grpc.StatusCode.UNAVAILABLE and not call.trailing_metadata():
+        return ConnectFailed("the connection failed")
+    status = STATUSES.get(code)
+    if status is None:
+        return BadAnswer(f"the call ended with {code.name}")
+    return Refused(status, f"{code.name}: {words}"[:_MAX_MESSAGE_CHARACTERS])
+
+
+def _page(answer: ListWorkflowExecutionsResponse) -> Page:
+    return Page([_execution(one) for one in answer.executions], answer.next_page_token)
+
+
+def _execution(info: WorkflowExecutionInfo) -> dict[str, Any]:
+    """Give what there is to see of an execution; memos and search attributes may hold anything."""
+    name = WorkflowExecutionStatus.Name(info.status)
+    return {
+        "workflow_id": info.execution.workflow_id,
+        "run_id": info.execution.run_id,
+        "type": info.type.name,
+        "status": name.removeprefix("WORKFLOW_EXECUTION_STATUS_").lower(),
+        "start_time": _moment(info, "start_time"),
+        "close_time": _moment(info, "close_time"),
+        "execution_time": _moment(info, "execution_time"),
+        "history_length": info.history_length,
+        "task_queue": info.task_queue,
+        "parent_workflow_id": info.parent_execution.workflow_id or None,
+    }
+
+
+def _moment(info: WorkflowExecutionInfo, name: str) -> str | None:
+    """Give a time as RFC 3339 has it; None for one that has not come."""
+    if not info.HasField(cast(Any, name)):
+        return None
+    moment: Timestamp = getattr(info, name)
+    return moment.ToJsonString()

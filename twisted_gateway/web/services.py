@@ -1,0 +1,172 @@
+"""The path of a request to a service: what for, who asks, ask it, answer.
+
+A request with `X-Service` comes here on whatever path. One whose operation takes its body as it
+comes is here as soon as its head is read, so that a client that may not is told before it sends a
+gigabyte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.services.adapter import Answer, BodyUse, Document, Passed, ServiceRequest
+from twisted_gateway.upstream.request_body import BytesProducer
+from twisted_gateway.web import service_problems as problems
+from twisted_gateway.web.catalogue import Catalogue, Target
+from twisted_gateway.web.door import Door
+from twisted_gateway.web.errands import Errands
+from twisted_gateway.web.intake import BodyRule
+from twisted_gateway.web.parameters import read_fields, read_parameters
+from twisted_gateway.web.request import GatewayRequest
+from twisted_gateway.web.service_answer import send_document
+from twisted_gateway.web.service_call import ServiceCall
+from twisted_gateway.web.service_list import described
+from twisted_gateway.web.serving import Entered, serve
+
+MAX_IDLE_BODY_BYTES = 65_536
+"""The largest body of a request for which a body means nothing."""
+
+UNKNOWN_ROUTE = "services"
+"""What metrics and log call a request that names no service, or no resource, that there is."""
+
+
+class Services:
+    """Serves requests with `X-Service`, and `GET /v1/services`.
+
+    Args:
+        door: lets them in.
+        catalogue: the adapters in force.
+        errands: has their operations carried out.
+        entered: counts requests under way.
+    """
+
+    def __init__(
+        self, door: Door, catalogue: Catalogue, errands: Errands, entered: Entered
+    ) -> None:
+        """Take what the class documents."""
+        self._door = door
+        self._catalogue = catalogue
+        self._errands = errands
+        self._entered = entered
+
+    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
+        """Say what holds for a request's body; None where it asks for no service that there is."""
+        if not is_for_service(request):
+            return None
+        try:
+            return rule_of(self._find(request))
+        except Problem:
+            # It is told so when its body has come; what its body may be, everybody's rule says.
+            return None
+
+    def serve(self, request: GatewayRequest) -> Deferred[None]:
+        """Serve one request, to its one outcome; see `serving.serve`."""
+        return serve(request, UNKNOWN_ROUTE, self._serve, self._entered)
+
+    async def _serve(self, request: GatewayRequest) -> Outcome:
+        target = self._find(request)
+        request.exchange.route = target.route
+        await self._door.admit(request, target)
+        return await self.carry(request, target)
+
+    def _find(self, request: GatewayRequest) -> Target:
+        """Say what is asked for.
+
+        Raises:
+            Problem: 404, 405.
+        """
+        return self._catalogue.find(
+            _only(request, b"X-Service"),
+            _only(request, b"X-Resource"),
+            request.method.decode("ascii", "replace"),
+        )
+
+    async def carry(self, request: GatewayRequest, target: Target) -> Outcome:
+        """Have the operation of a request that was let in carried out, and answer.
+
+        Raises:
+            Problem: what the client is to be told.
+        """
+        parameters = _parameters(request, target)
+        return await self._errands.answer(
+            request, target.adapter, lambda call: _ask(request, target, parameters, call)
+        )
+
+    # The list of services
+
+    def index(self, request: GatewayRequest) -> Deferred[None]:
+        """`GET /v1/services`: what is configured, and what of it the caller may use.
+
+        It takes no token; one that is there and is not accepted is 401. See `serving.serve`.
+        """
+        return serve(request, "/v1/services", self._index, self._entered)
+
+    async def _index(self, request: GatewayRequest) -> Outcome:
+        principal = await self._door.admit_anybody(request)
+        services = {
+            name: described(configured, self._door.guard, principal)
+            for name, configured in self._catalogue.services.items()
+        }
+        send_document(request, Document({"services": services}))
+        return Outcome.OK
+
+
+def _parameters(request: GatewayRequest, target: Target) -> Mapping[str, str]:
+    """Read the parameters of a request.
+
+    Raises:
+        Problem: 400, 415.
+    """
+    query = request.uri.partition(b"?")[2]
+    operation = target.operation
+    fields = None
+    if operation.body is BodyUse.FIELDS:
+        fields = read_fields(request.requestHeaders, request.content.whole())
+    return read_parameters(query, operation.parameters, fields)
+
+
+async def _ask(
+    request: GatewayRequest, target: Target, parameters: Mapping[str, str], call: ServiceCall
+) -> Answer:
+    body: Any = request.upload or BytesProducer([request.content.whole()])
+    call.begin()
+    answer = await target.operation.run(
+        ServiceRequest(
+            method=target.method,
+            parameters=parameters,
+            headers=request.requestHeaders,
+            body=body,
+            upstream=call,
+        )
+    )
+    request.content.release()
+    if request.upload is not None and not request.upload.ended:
+        # What it has not read it cannot have stored.
+        if isinstance(answer, Passed):
+            answer.answer.abort()
+        raise problems.answered_early(target.adapter.name)
+    return answer
+
+
+def is_for_service(request: GatewayRequest) -> bool:
+    """Whether a request asks for a service rather than for a path."""
+    return bool(request.requestHeaders.hasHeader(b"X-Service"))
+
+
+def rule_of(target: Target) -> BodyRule:
+    """Say what holds for the body of a request for this operation."""
+    use, limit_bytes = target.operation.body, target.adapter.max_body_bytes
+    if use is BodyUse.NONE:
+        limit_bytes = min(limit_bytes, MAX_IDLE_BODY_BYTES)
+    return BodyRule(limit_bytes, use is BodyUse.STREAMED)
+
+
+def _only(request: GatewayRequest, name: bytes) -> str | None:
+    """Give the value of a field that stands once; None where it does not."""
+    values = request.requestHeaders.getRawHeaders(name, [])
+    return values[0].decode("latin-1").strip() if len(values) == 1 else None
