@@ -109,39 +109,41 @@ class PaceTests(TestCase):
 class OutlookTests(TestCase):
     """The order at one moment, and what is ahead of each place."""
 
-    def outlook(self, *costs: float, ahead: float = 0) -> tuple[Outlook, list[Ticket]]:
+    def outlook(
+        self, *costs: float, first: float = 0, speed: float | None = 1.0
+    ) -> tuple[Outlook, list[Ticket]]:
         line = CostLine(lambda tenant, now: 0.0)
         tickets = [costing(cost, number) for number, cost in enumerate(costs)]
         for one in tickets:
             line.append(one)
-        return Outlook(line, ahead, 0), tickets
+        return Outlook(line, 0, first_seconds=first, speed=speed), tickets
 
     def test_places_and_times(self) -> None:
-        """A place is by rank; its time is the work ahead by the speed."""
-        outlook, (dear, cheap, middle) = self.outlook(30, 10, 20, ahead=6)
-        standings = [outlook.standing(one, 0, 2.0) for one in (cheap, middle, dear)]
+        """A place is by rank; its time is the first one's, then the work ahead by the speed."""
+        outlook, (dear, cheap, middle) = self.outlook(30, 10, 20, first=3, speed=2)
+        standings = [outlook.standing(one, 0) for one in (cheap, middle, dear)]
         self.assertEqual([standing.position for standing in standings], [1, 2, 3])
         self.assertEqual([standing.eta_seconds for standing in standings], [3, 8, 18])
 
     def test_time_runs_on(self) -> None:
         """As time goes by less is left, never less than nothing; positions stay."""
-        outlook, (one,) = self.outlook(10, ahead=6)
-        self.assertEqual(outlook.standing(one, 1, 2.0), Standing(position=1, eta_seconds=2))
-        self.assertEqual(outlook.standing(one, 9, 2.0), Standing(position=1, eta_seconds=0))
+        outlook, (one,) = self.outlook(10, first=3)
+        self.assertEqual(outlook.standing(one, 1), Standing(position=1, eta_seconds=2))
+        self.assertEqual(outlook.standing(one, 9), Standing(position=1, eta_seconds=0))
 
     def test_unknown_speed(self) -> None:
         """Without a speed there is a position alone."""
-        outlook, (one,) = self.outlook(10)
-        self.assertEqual(outlook.standing(one, 0, None), Standing(position=1, eta_seconds=None))
+        outlook, (one,) = self.outlook(10, speed=None)
+        self.assertEqual(outlook.standing(one, 0), Standing(position=1, eta_seconds=None))
 
     def test_one_that_is_not_in_line(self) -> None:
         """A newcomer is told where it would stand."""
         outlook, _ = self.outlook(10, 20, 30)
-        self.assertEqual(outlook.standing(costing(15, 9), 0, 1.0).position, 2)
-        self.assertEqual(outlook.standing(costing(20, 9), 0, 1.0).position, 3)
-        self.assertEqual(outlook.standing(costing(99, 9), 0, 1.0).eta_seconds, 60)
+        self.assertEqual(outlook.standing(costing(15, 9), 0).position, 2)
+        self.assertEqual(outlook.standing(costing(20, 9), 0).position, 3)
+        self.assertEqual(outlook.standing(costing(99, 9), 0).eta_seconds, 60)
         batch = costing(1, 9, priority=Priority.BATCH)
-        self.assertEqual(outlook.standing(batch, 0, 1.0).position, 4)
+        self.assertEqual(outlook.standing(batch, 0).position, 4)
 
     def test_fifo(self) -> None:
         """Under `fifo` the order is that of arrival."""
@@ -149,8 +151,8 @@ class OutlookTests(TestCase):
         tickets = [costing(cost, number) for number, cost in enumerate((30, 10))]
         for one in tickets:
             line.append(one)
-        outlook = Outlook(line, 0, 0)
-        self.assertEqual([outlook.standing(one, 0, 1.0).position for one in tickets], [1, 2])
+        outlook = Outlook(line, 0)
+        self.assertEqual([outlook.standing(one, 0).position for one in tickets], [1, 2])
         self.assertEqual(line.rank_of(Priority.BATCH, "", 5, 1, 0), (Priority.BATCH, 0, -5))
 
     @examples(50)
@@ -160,9 +162,9 @@ class OutlookTests(TestCase):
         line = CostLine(lambda tenant, now: 0.0)
         for number, (priority, cost) in enumerate(parked):
             line.append(costing(cost, number, priority=priority))
-        outlook = Outlook(line, 0, 5)
+        outlook = Outlook(line, 5)
         ranked = list(line.ranked(5))
-        positions = [outlook.standing(one, 5, None).position for one in ranked]
+        positions = [outlook.standing(one, 5).position for one in ranked]
         self.assertEqual(positions, list(range(1, len(parked) + 1)))
 
 
@@ -170,16 +172,87 @@ class Standings(TestCase):
     """What the gate says of its tickets."""
 
     def test_parked(self) -> None:
-        """Half of what was sent is ahead of the first, and those before of the others."""
+        """What is left of what was sent is ahead of the first, and those before of the others."""
         gate = Gate(ONE)
         gate.submit(ticket(seconds=10), 0)
         dear, cheap = ticket(seconds=4), ticket(seconds=2)
         gate.submit(dear, 0)
         gate.submit(cheap, 0)
-        self.assertEqual(gate.standing(cheap, 0), Standing(position=1, eta_seconds=5))
-        self.assertEqual(gate.standing(dear, 0), Standing(position=2, eta_seconds=7))
+        self.assertEqual(gate.standing(cheap, 0), Standing(position=1, eta_seconds=10))
+        self.assertEqual(gate.standing(dear, 0), Standing(position=2, eta_seconds=12))
         view = gate.view(0)
-        self.assertEqual([one.eta_seconds for one in view.parked], [5, 7])
+        self.assertEqual([one.eta_seconds for one in view.parked], [10, 12])
+
+    def gate(self, *, places: int, **named: Any) -> tuple[Gate, list[Ticket], Ticket]:
+        """A gate with so many streams in its engine, and one parked."""
+        policy = Policy(
+            max_inflight=places, prefill_tokens_per_second=500.0, decode_tokens_per_second=25.0
+        )
+        gate = Gate(policy)
+        sent = [ticket(policy=policy, stream=True, **named) for _ in range(places)]
+        parked = ticket(policy=policy, stream=True)
+        for one in (*sent, parked):
+            gate.submit(one, 0)
+        return gate, sent, parked
+
+    def test_it_counts_down(self) -> None:
+        """Prompts are read one after another; then each answer says by itself how far it is."""
+        gate, (first, _), parked = self.gate(places=2, seconds=10, max_tokens=100)
+
+        def eta(now: float) -> float | None:
+            return gate.view(now).parked[0].eta_seconds
+
+        # One has 10 s to read and 4 s to write; the other comes 10 s later.
+        self.assertEqual([eta(now) for now in (0, 5, 13)], [14, 9, 1])
+        gate.first_content(first, 10)
+        first.generated_tokens = 4
+        slowness = (10 + PACE_SECONDS) / PACE_SECONDS  # so long somebody has waited for no end
+        self.assertAlmostEqual(eta(11) or 0, 96 / 25 * slowness)
+        # It writes 10 tokens a second, whatever others did.
+        first.generated_tokens = 40
+        self.assertEqual(eta(14), 6)
+        first.generated_tokens = 90
+        self.assertEqual(eta(19), 1)
+        self.assertIs(parked.engine, None)
+
+    def test_one_that_overruns(self) -> None:
+        """What takes longer than expected may take a quarter as long again, up to its bound."""
+        gate, (one,), parked = self.gate(places=1, seconds=10, max_tokens=620)
+
+        def eta(now: float) -> float | None:
+            return gate.view(now).parked[0].eta_seconds
+
+        self.assertEqual(eta(40), 40 / 4)
+        gate.first_content(one, 40)
+        one.generated_tokens = 560
+        self.assertEqual(eta(68), 60 / 20)
+        one.generated_tokens = 620
+        self.assertEqual(eta(71), 0)
+        self.assertIs(parked.engine, None)
+
+    def test_several_sequences(self) -> None:
+        """Of an answer of several sequences each has its share of the tokens."""
+        gate, (one,), _ = self.gate(places=1, seconds=0, max_tokens=100, n=1)
+        one.n = 2
+        gate.first_content(one, 0)
+        one.generated_tokens = 100
+        self.assertEqual(gate.view(10).parked[0].eta_seconds, 10)
+
+    def test_nothing_of_ours(self) -> None:
+        """Where others fill the engine, the next place is as far as places have been lately."""
+        gate, (one,), parked = self.gate(places=1, seconds=10)
+        gate.finished(one, 10)
+        gate.poll_sent(0, 20)
+        last = ticket(stream=True)
+        gate.submit(last, 20)
+        gate.finished(parked, 20)
+        gate.client_gone(last, 20)
+        gate.poll_sent(0, 21)
+        gate.poll_ok(0, Sample(running=1, waiting=0), 21)
+        newcomer = ticket(stream=True)
+        gate.submit(newcomer, 30)
+        # Two have ended, the first of them 20 s ago.
+        self.assertEqual(gate.standing(newcomer, 30).eta_seconds, 10)
 
     def test_a_second_old_at_most(self) -> None:
         """For a second the same order serves; then it is made anew."""
@@ -207,7 +280,7 @@ class Standings(TestCase):
         for one in (first, second, third):
             gate.submit(one, 0)
         gate.finished(first, 20)
-        self.assertEqual(gate.standing(third, 20), Standing(position=1, eta_seconds=10))
+        self.assertEqual(gate.standing(third, 20), Standing(position=1, eta_seconds=20))
 
     def test_waited_until_a_poll(self) -> None:
         """Time until a poll lets the last one go was waited through, as any other."""
@@ -222,7 +295,7 @@ class Standings(TestCase):
         gate.submit(third, 100)
         gate.finished(first, 110)
         seconds = 100 * math.exp(-10 / PACE_SECONDS) + 10
-        self.assertEqual(gate.standing(third, 110).eta_seconds, 5 / (10 / seconds))
+        self.assertEqual(gate.standing(third, 110).eta_seconds, 10 / (10 / seconds))
 
     def test_refusal_says_where_it_stood(self) -> None:
         """A refusal tells its place, its time, and how often places free."""
@@ -242,5 +315,5 @@ class Standings(TestCase):
         (refusal,) = gate.submit(ticket(policy=policy), 20)
         assert isinstance(refusal, Refused)
         self.assertEqual(refusal.reason, Reason.QUEUE_FULL)
-        self.assertEqual(refusal.standing, Standing(position=2, eta_seconds=15))
+        self.assertEqual(refusal.standing, Standing(position=2, eta_seconds=20))
         self.assertEqual(refusal.place_seconds, 5)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from twisted_gateway.core.ledger import Ledger
+from twisted_gateway.core.order import ANSWER_TOKENS_COUNTED
 from twisted_gateway.core.outlook import FRESH_SECONDS, Outlook, Pace, Standing
 from twisted_gateway.core.queue import Queue
 from twisted_gateway.core.rates import Rates
 from twisted_gateway.core.share import Share
 from twisted_gateway.core.ticket import Ticket
+
+LEAST_TOKENS_TOLD = 8
+"""From so many on, an answer's own pace is taken, and not that of answers before."""
 
 
 class Forecast:
@@ -42,16 +46,56 @@ class Forecast:
         """Where a ticket stands, or would stand, at most a second ago."""
         if self._outlook is None or now - self._outlook.at > FRESH_SECONDS:
             self._outlook = self.outlook(now)
-        return self._outlook.standing(ticket, now, self.speed(now))
+        return self._outlook.standing(ticket, now)
 
     def outlook(self, now: float) -> Outlook:
         """The order of service as it stands now."""
-        sent = sum(ticket.cost_seconds for ledger in self._ledgers for ticket in ledger.own)
-        # Those in an engine are half done, on average.
-        return Outlook(self._queue.line, sent / 2, now)
-
-    def speed(self, now: float) -> float | None:
-        """Seconds of engine time served in a second; None where nothing tells."""
         # The engines serve the other replicas' requests as well.
-        learned = self._rates.learned
-        return self._pace.speed(len(self._ledgers) / self._share.replicas(now) if learned else None)
+        nominal = len(self._ledgers) / self._share.replicas(now)
+        speed = self._pace.speed(nominal if self._rates.learned else None)
+        if speed is None:
+            return Outlook(self._queue.line, now)
+        first_seconds = self._first_end_seconds(nominal / speed, now)
+        return Outlook(self._queue.line, now, first_seconds=first_seconds, speed=speed)
+
+    def _first_end_seconds(self, slowness: float, now: float) -> float:
+        """How long it takes until the first of those in an engine should be done."""
+        ends = [
+            end for ledger in self._ledgers for end in self._ends_seconds(ledger, slowness, now)
+        ]
+        return min(ends) if ends else self.place_seconds(now) or 0.0
+
+    def _ends_seconds(self, ledger: Ledger, slowness: float, now: float) -> Iterator[float]:
+        """How long each request of ours in an engine should still take.
+
+        Args:
+            ledger: the engine's.
+            slowness: by what the engines take longer than the rates say.
+            now: the time.
+        """
+        to_read, reads_since = 0.0, 0.0
+        for ticket in ledger.own:
+            if not ticket.awaits_content and ticket.first_content_at is not None:
+                reads_since = max(reads_since, ticket.first_content_at)
+                yield self._answer_seconds(ticket, now - ticket.first_content_at, slowness)
+        for ticket in ledger.own:
+            if ticket.awaits_content:
+                # Prompts are read one after another, as they came.
+                reads_since = reads_since if to_read else max(reads_since, ticket.sent_at)
+                to_read += ticket.prefill_seconds
+                to_write = min(ticket.max_tokens, ANSWER_TOKENS_COUNTED) / self._rates.decode
+                yield _left((to_read + to_write) * slowness, now - reads_since)
+
+    def _answer_seconds(self, ticket: Ticket, took_seconds: float, slowness: float) -> float:
+        """How long an answer that has begun should still take."""
+        written = ticket.generated_tokens / ticket.n
+        counted = min(ticket.max_tokens, ANSWER_TOKENS_COUNTED)
+        rate = self._rates.decode / slowness
+        if written >= LEAST_TOKENS_TOLD and took_seconds > 0:
+            rate = written / took_seconds
+        return min(_left(counted, written), max(0.0, ticket.max_tokens - written)) / rate
+
+
+def _left(expected: float, done: float) -> float:
+    """What is left of something; of what has overrun all expectation a quarter of what it was."""
+    return expected - done if done < expected else done / 4

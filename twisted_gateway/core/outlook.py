@@ -81,30 +81,35 @@ class Pace:
 
 
 class Outlook:
-    """The order of service at one moment, and what stands before each place in it."""
+    """The order of service at one moment, and how long it takes to come to each place in it."""
 
-    def __init__(self, line: Line, ahead_seconds: float, now: float) -> None:
+    def __init__(
+        self, line: Line, now: float, *, first_seconds: float = 0.0, speed: float | None = None
+    ) -> None:
         """Put in order who stands in line.
 
         Args:
             line: who is parked.
-            ahead_seconds: engine time that is yet to be served before the first of them.
             now: the time.
+            first_seconds: until the first of them can be sent.
+            speed: engine time that is served in a second, from then on; None for unknown.
         """
         ranked = sorted(line.ranks(now))
         self.at = now
         self._line = line
         self._ranks: Sequence[tuple[Rank, int]] = [entry[:2] for entry in ranked]
         self._places = {entry[2]: index for index, entry in enumerate(ranked)}
-        costs = (entry[2].cost_seconds for entry in ranked)
-        self._ahead = list(accumulate(costs, initial=ahead_seconds))
+        self._ahead: list[float] | None = None
+        if speed is not None:
+            times = (entry[2].cost_seconds / speed for entry in ranked)
+            self._ahead = list(accumulate(times, initial=first_seconds))
 
-    def standing(self, ticket: Ticket, now: float, speed: float | None) -> Standing:
+    def standing(self, ticket: Ticket, now: float) -> Standing:
         """Where a ticket stands, or would stand, in line."""
         place = self._places.get(ticket)
         if place is None:
             place = bisect_left(self._ranks, (self._line.rank(ticket, self.at), ticket.sequence))
         eta = None
-        if speed is not None:
-            eta = max(0.0, self._ahead[place] / speed - (now - self.at))
+        if self._ahead is not None:
+            eta = max(0.0, self._ahead[place] - (now - self.at))
         return Standing(position=place + 1, eta_seconds=eta)

@@ -77,7 +77,7 @@ def view(
 def _parked(
     queue: Queue, forecast: Forecast, now: float, most_parked: int | None
 ) -> tuple[ParkedView, ...]:
-    outlook, speed = forecast.outlook(now), forecast.speed(now)
+    outlook = forecast.outlook(now)
     return tuple(
         ParkedView(
             position=position,
@@ -92,7 +92,7 @@ def _parked(
             tenant=ticket.tenant,
             cost_seconds=ticket.cost_seconds,
             long=ticket.long,
-            eta_seconds=outlook.standing(ticket, now, speed).eta_seconds,
+            eta_seconds=outlook.standing(ticket, now).eta_seconds,
         )
         for position, ticket in enumerate(queue.in_order(now)[:most_parked], 1)
     )
