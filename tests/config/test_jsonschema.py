@@ -212,6 +212,16 @@ class ExampleTests(LoadingTestCase):
     def read(self, name: str) -> str:
         return (ROOT / name).read_text(encoding="utf-8")
 
+    def whole(self) -> str:
+        """config.yaml, with the part that wants an extra installed."""
+        return re.sub(r"(?m)^#(?=  )", "", self.read("config.yaml"))
+
+    def test_without_extras(self) -> None:
+        """What stands in config.yaml without a mark wants nothing but the package itself."""
+        self.assertNotIn("workflow", self.load(self.read("config.yaml")).adapters)
+        self.assertIn("workflow", self.load(self.whole()).adapters)
+        self.assertTrue(accepts(json_schema(), yaml.safe_load(self.whole())))
+
     def test_they_load(self) -> None:
         """Both load without any environment and without warnings, and the schema takes them."""
         for name in ("config.yaml", "config.local.yaml"):
@@ -221,7 +231,7 @@ class ExampleTests(LoadingTestCase):
 
     def test_every_key_is_shown(self) -> None:
         """config.yaml has every key of the schema, at its place."""
-        tree = yaml.safe_load(self.read("config.yaml"))
+        tree = yaml.safe_load(self.whole())
         shown = set(_shown(tree))
         # The one key that is only told of: no such file need exist.
         self.assertIn("{file: ", self.read("config.yaml"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given
@@ -110,24 +111,32 @@ class OutlookTests(TestCase):
     """The order at one moment, and what is ahead of each place."""
 
     def outlook(
-        self, *costs: float, first: float = 0, speed: float | None = 1.0
+        self, *costs: float, ends: Sequence[float] = (0,), speed: float | None = 1.0
     ) -> tuple[Outlook, list[Ticket]]:
         line = CostLine(lambda tenant, now: 0.0)
         tickets = [costing(cost, number) for number, cost in enumerate(costs)]
         for one in tickets:
             line.append(one)
-        return Outlook(line, 0, first_seconds=first, speed=speed), tickets
+        return Outlook(line, 0, ends_seconds=ends, speed=speed), tickets
 
     def test_places_and_times(self) -> None:
         """A place is by rank; its time is the first one's, then the work ahead by the speed."""
-        outlook, (dear, cheap, middle) = self.outlook(30, 10, 20, first=3, speed=2)
+        outlook, (dear, cheap, middle) = self.outlook(30, 10, 20, ends=[3], speed=2)
         standings = [outlook.standing(one, 0) for one in (cheap, middle, dear)]
         self.assertEqual([standing.position for standing in standings], [1, 2, 3])
         self.assertEqual([standing.eta_seconds for standing in standings], [3, 8, 18])
 
+    def test_places_that_free_together(self) -> None:
+        """Who is among the first waits for no more than as many ends, in whatever order given."""
+        outlook, parked = self.outlook(10, 10, 10, 10, ends=[9, 2, 5])
+        etas = [outlook.standing(one, 0).eta_seconds for one in parked]
+        self.assertEqual(etas, [2, 5, 9, 32])
+        outlook, parked = self.outlook(1, 1, 1, ends=[2, 9, 9])
+        self.assertEqual([outlook.standing(one, 0).eta_seconds for one in parked], [2, 3, 4])
+
     def test_time_runs_on(self) -> None:
         """As time goes by less is left, never less than nothing; positions stay."""
-        outlook, (one,) = self.outlook(10, first=3)
+        outlook, (one,) = self.outlook(10, ends=[3])
         self.assertEqual(outlook.standing(one, 1), Standing(position=1, eta_seconds=2))
         self.assertEqual(outlook.standing(one, 9), Standing(position=1, eta_seconds=0))
 

@@ -55,15 +55,11 @@ class Forecast:
         speed = self._pace.speed(nominal if self._rates.learned else None)
         if speed is None:
             return Outlook(self._queue.line, now)
-        first_seconds = self._first_end_seconds(nominal / speed, now)
-        return Outlook(self._queue.line, now, first_seconds=first_seconds, speed=speed)
-
-    def _first_end_seconds(self, slowness: float, now: float) -> float:
-        """How long it takes until the first of those in an engine should be done."""
-        ends = [
-            end for ledger in self._ledgers for end in self._ends_seconds(ledger, slowness, now)
+        slowness = nominal / speed
+        ends = [end for one in self._ledgers for end in self._ends_seconds(one, slowness, now)] or [
+            self.place_seconds(now) or 0.0
         ]
-        return min(ends) if ends else self.place_seconds(now) or 0.0
+        return Outlook(self._queue.line, now, ends_seconds=ends, speed=speed)
 
     def _ends_seconds(self, ledger: Ledger, slowness: float, now: float) -> Iterator[float]:
         """How long each request of ours in an engine should still take.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -84,15 +84,20 @@ class Outlook:
     """The order of service at one moment, and how long it takes to come to each place in it."""
 
     def __init__(
-        self, line: Line, now: float, *, first_seconds: float = 0.0, speed: float | None = None
+        self,
+        line: Line,
+        now: float,
+        *,
+        ends_seconds: Iterable[float] = (0.0,),
+        speed: float | None = None,
     ) -> None:
         """Put in order who stands in line.
 
         Args:
             line: who is parked.
             now: the time.
-            first_seconds: until the first of them can be sent.
-            speed: engine time that is served in a second, from then on; None for unknown.
+            ends_seconds: until each of those in an engine is done, at least one of them.
+            speed: engine time that is served in a second; None for unknown.
         """
         ranked = sorted(line.ranks(now))
         self.at = now
@@ -101,8 +106,12 @@ class Outlook:
         self._places = {entry[2]: index for index, entry in enumerate(ranked)}
         self._ahead: list[float] | None = None
         if speed is not None:
+            ends = sorted(ends_seconds)
             times = (entry[2].cost_seconds / speed for entry in ranked)
-            self._ahead = list(accumulate(times, initial=first_seconds))
+            self._ahead = list(accumulate(times, initial=ends[0]))
+            # Who is among the first has a place by then at the latest.
+            for place, (end, ahead) in enumerate(zip(ends, self._ahead, strict=False)):
+                self._ahead[place] = min(end, ahead)
 
     def standing(self, ticket: Ticket, now: float) -> Standing:
         """Where a ticket stands, or would stand, in line."""
