@@ -179,7 +179,8 @@ class _Demo(MultiService):
             text = demo_config_text(
                 engines.reasoning.url,
                 engines.embeddings.url,
-                _listen(self._options) or ["tcp:8080"],
+                # It asks nobody who they are.
+                _listen(self._options) or ["tcp:8080:interface=127.0.0.1"],
                 speed,
             )
             config = load(text, name="demo", environ={}, read_file=_no_file)
