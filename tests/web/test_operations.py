@@ -48,3 +48,16 @@ class SampleAgeTests(TestCase):
         self.second.gauges = None
         self.stack.advance(4)
         self.assertEqual(self.shown(), [4])
+
+
+class FieldTests(TestCase):
+    """Header fields that are no text."""
+
+    def test_beyond_ascii(self) -> None:
+        """Whatever bytes stand in a field that is read, it is an answer and no fault of ours."""
+        stack = Stack(self, CONFIG)
+        for path in ("/status", "/status.json", "/status/status.css", "/metrics", "/v1/models"):
+            head = b"GET %s HTTP/1.1\r\nHost: a\r\n" % path.encode()
+            for name in (b"Accept", b"If-None-Match", b"X-Request-ID", b"Origin", b"Prefer"):
+                client = stack.client().send(head + name + b": \xff\xfe\r\n\r\n")
+                self.assertIn(client.status, (200, 400, 406), (path, name))

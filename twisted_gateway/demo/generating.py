@@ -39,7 +39,7 @@ def routes(host: Host) -> Routes:
 def _generate(host: Host, request: Request, read: _Read, form: _Form) -> None:
     wanted = read(host.body(request), host.limits)
     host.admit()
-    identity = request.getHeader("x-request-id") or ""
+    identity = (request.getHeader(b"x-request-id") or b"").decode("latin-1")
     if not 1 <= len(identity) <= 128:
         identity = host.new_id()
     Generation(

@@ -7,7 +7,7 @@ timer alone guard a slow one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, AnyStr, Protocol, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -23,7 +23,12 @@ from twisted_gateway.web.channel import GatewayChannel
 from twisted_gateway.web.cors import Cors
 from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.intake import Body, BodyRule, HeldBytes
-from twisted_gateway.web.problems import body_too_large, held_too_much, internal_error
+from twisted_gateway.web.problems import (
+    body_too_large,
+    body_too_slow,
+    held_too_much,
+    internal_error,
+)
 from twisted_gateway.web.target import (
     is_well_formed,
     malformed_host,
@@ -32,6 +37,9 @@ from twisted_gateway.web.target import (
 )
 from twisted_gateway.web.transport import waiting_bytes
 from twisted_gateway.web.upload import Upload
+
+
+_OF_CHANNEL = frozenset({b"connection", b"content-length", b"date", b"server"})
 
 
 class Host(Protocol):
@@ -72,7 +80,8 @@ class GatewayRequest(server.Request):
     Attributes:
         exchange: opened when the head has been read.
         content: the body so far, where it is held.
-        upload: the body, where it is passed on as it comes; None where it is held.
+        upload: the body, while the request is handled and it may still come; None where it is
+            held.
     """
 
     owner: Host
@@ -92,6 +101,19 @@ class GatewayRequest(server.Request):
         exchange = getattr(self, "exchange", None)
         return f"<{type(self).__name__} {exchange.request_id if exchange else ''}>"
 
+    def getHeader(self, key: AnyStr) -> AnyStr | None:
+        """Give the last value of a field, None where there is none.
+
+        As text each byte is a character (RFC 9110 section 5.5: beyond ASCII they mean nothing).
+        Twisted takes them for UTF-8, and raises where they are not.
+        """
+        wanted: Any = key
+        as_text = isinstance(wanted, str)
+        values = self.requestHeaders.getRawHeaders(wanted.encode("ascii") if as_text else wanted)
+        if not values:
+            return None
+        return cast(AnyStr, values[-1].decode("latin-1") if as_text else values[-1])
+
     # Coming in
 
     def gotLength(self, length: int | None) -> None:
@@ -101,6 +123,9 @@ class GatewayRequest(server.Request):
         self._read_head_line()
         self.exchange = owner.open_exchange(self)
         self.exchange.method = self.method.decode("ascii", "replace")
+        self.setHeader(b"X-Request-ID", self.exchange.request_id)
+        for name, value in owner.cors.headers(self.requestHeaders):
+            self.setHeader(name, value)
         if length == 0:
             return
         rule = owner.body_rule(self)
@@ -108,7 +133,7 @@ class GatewayRequest(server.Request):
         if length is not None and length > limit:
             self.refuse_early(body_too_large(limit, f"Content-Length says {length}"))
             return
-        if rule.streamed:
+        if rule.from_head and self._preflight() is None:
             self.upload = Upload(length, self._own_channel().network, owner.held)
             self.process()
             return
@@ -140,10 +165,6 @@ class GatewayRequest(server.Request):
     def process(self) -> None:
         """Answer what needs no handler, else hand on to the resource tree."""
         self.setHeader(b"Date", datetimeToString())
-        self.setHeader(b"X-Request-ID", self.exchange.request_id)
-        cors = self.owner.cors
-        for name, value in cors.headers(self.requestHeaders):
-            self.setHeader(name, value)
         if not is_well_formed(self.method, self.uri, self.path):
             self.answer_problem(malformed_target())
         elif not self._names_one_host():
@@ -158,13 +179,36 @@ class GatewayRequest(server.Request):
                     headers={"Upgrade": "HTTP/1.1", "Connection": "Upgrade"},
                 )
             )
-        elif (preflight := cors.preflight(self.method, self.requestHeaders)) is not None:
+        elif (preflight := self._preflight()) is not None:
             self.exchange.route = "preflight"
             self.send_head(204, b"No Content", preflight)
             self.exchange.status = 204
             self.finish()
         else:
             super().process()
+
+    async def receive(self) -> None:
+        """Take in the body of a request that is handled from its head on: hold it in `content`.
+
+        Cancelling stops the waiting.
+
+        Raises:
+            Problem: 503. A body that is too large or too slow interrupts the exchange.
+        """
+        upload = self.upload
+        if upload is None:
+            return
+        seconds = self.owner.body_seconds
+        self._body_timer = self.owner.reactor.callLater(seconds, self._body_too_slow, seconds)
+        try:
+            # One more than can come, so that it is not given before the body has ended.
+            data = await upload.read(self._body_limit + 1)
+        finally:
+            self._stop_body_timer()
+        self.upload = None
+        upload.discard()
+        if not self.content.add(data):
+            raise held_too_much(self.owner.retry_after_seconds)
 
     def connectionLost(self, reason: Failure) -> None:
         """The client has left: whatever is still open ends as a disconnect."""
@@ -322,15 +366,21 @@ class GatewayRequest(server.Request):
         self.exchange.reason = str(problem.members.get("reason", ""))
         self._own_channel().answer_and_drain(
             problem.status,
-            [
-                (b"Content-Type", PROBLEM_TYPE),
-                (b"X-Request-ID", self.exchange.request_id.encode("ascii")),
-                *self.owner.cors.headers(self.requestHeaders),
-                *_encoded(problem.headers),
-            ],
+            [(b"Content-Type", PROBLEM_TYPE), *self._said(), *_encoded(problem.headers)],
             body,
         )
         self.exchange.end(problem.outcome)
+
+    def _said(self) -> list[tuple[bytes, bytes]]:
+        """What has been set so far of the answer's head, less what is the channel's own."""
+        return [
+            (name, value)
+            for name, value in pairs(self.responseHeaders.getAllRawHeaders())
+            if name.lower() not in _OF_CHANNEL
+        ]
+
+    def _preflight(self) -> list[tuple[bytes, bytes]] | None:
+        return self.owner.cors.preflight(self.method, self.requestHeaders)
 
     def _read_head_line(self) -> None:
         self.method, target, self.clientproto = self._own_channel().head_line
@@ -357,14 +407,11 @@ class GatewayRequest(server.Request):
 
     def _body_too_slow(self, seconds: float) -> None:
         self._body_timer = None
-        self.refuse_early(
-            Problem(
-                "body_timeout",
-                408,
-                f"The request body did not arrive whole within {seconds:g} s.",
-                outcome=Outcome.BAD_REQUEST,
-            )
-        )
+        problem = body_too_slow(seconds)
+        if self.upload is not None:
+            self.exchange.interrupt(problem)
+        else:
+            self.refuse_early(problem)
 
     def _stop_body_timer(self) -> None:
         timer, self._body_timer = self._body_timer, None
