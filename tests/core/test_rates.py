@@ -97,6 +97,21 @@ class Learning(TestCase):
             self.assertFalse(rates.decode_took(LEAST_ANSWER_TOKENS - 1, 1))
         self.assertEqual((*both(rates), rates.learned), (*DEFAULTS, False))
 
+    def test_an_estimate_that_is_put_right(self) -> None:
+        """It counts at once; what the engine says in the end stands in its place."""
+        rates = Rates(Policy())
+        requests = [object() for _ in range(5)]
+        for one in requests:
+            rates.prefill_took(8000, 10, confirmed=False, of=one)
+        self.assertEqual(rates.prefill, 800)
+        for one in requests:
+            rates.prefill_took(2000, 10, confirmed=True, of=one)
+        self.assertEqual(rates.prefill, 200)
+        # Five samples and not ten: one more has no majority to stand against.
+        self.assertTrue(rates.prefill_took(999, 1, confirmed=True, of=requests[0]))
+        self.assertEqual(rates.prefill, 525)
+        self.assertFalse(rates.prefill_took(999, 1, confirmed=True, of=requests[0]))
+
     def test_no_time_at_all(self) -> None:
         """What took no time by the clock took a millisecond; no rate is 0."""
         rates = Rates(Policy())

@@ -95,27 +95,25 @@ class Costs:
             self.changed = True
         if ticket.stream and alone:
             ticket.read_seconds = now - ticket.sent_at
+            # Of a prompt that begins as one before nobody knows how much the engine had of it.
+            if not ticket.shared_tokens:
+                self._prefill_took(ticket, ticket.prompt_tokens, confirmed=False)
 
     def answer_ended(self, ticket: Ticket, now: float) -> None:
         """The engine has written a ticket's answer to its end, and told what it told."""
-        self._learn_prefill(ticket)
+        told, cached = ticket.told_tokens, ticket.cached_tokens
+        if told is not None and (cached is not None or not ticket.shared_tokens):
+            self._prefill_took(ticket, told - (cached or 0), confirmed=True)
         began = ticket.first_content_at
         # Of several sequences it is not known whose the tokens are.
         if ticket.stream and ticket.n == 1 and began is not None:
             tokens = ticket.generated_tokens - 1
             self.changed |= self.rates.decode_took(tokens, now - began)
 
-    def _learn_prefill(self, ticket: Ticket) -> None:
-        if ticket.read_seconds is None:
-            return
-        confirmed = ticket.told_tokens is not None
-        tokens = ticket.prompt_tokens if ticket.told_tokens is None else ticket.told_tokens
-        if confirmed and ticket.cached_tokens is not None:
-            tokens -= ticket.cached_tokens
-        elif ticket.shared_tokens:
-            # How much of it the engine still had in its cache nobody knows.
-            return
-        self.changed |= self.rates.prefill_took(tokens, ticket.read_seconds, confirmed=confirmed)
+    def _prefill_took(self, ticket: Ticket, tokens: int, *, confirmed: bool) -> None:
+        if ticket.read_seconds is not None:
+            took = ticket.read_seconds
+            self.changed |= self.rates.prefill_took(tokens, took, confirmed=confirmed, of=ticket)
 
 
 class Tenants:

@@ -11,6 +11,7 @@ meanwhile, for us or others, only slows a sample down, and what a prompt or an a
 itself is wanted. Both count as learned when both are, or when the configuration names either: as
 bare defaults they serve the order, and nobody is refused or held back for them.
 
+A sample counts from first content on, by an estimate; at the answer's end it may be put right.
 How much of a prompt there was to read is *confirmed* where the answer's own `usage` says it, and
 else an estimate by the bytes of the body. A client can make an estimate as wrong as it likes, by a
 long member that the engine ignores or by a short name for a large picture; and whoever asks for
@@ -57,7 +58,7 @@ class Rates:
         self.prefill = PREFILL_TOKENS_PER_SECOND
         self.decode = DECODE_TOKENS_PER_SECOND
         self.learned = False
-        self._prefills: deque[tuple[float, bool]] = deque(maxlen=MOST_SAMPLES)
+        self._prefills: deque[tuple[float, bool, object]] = deque(maxlen=MOST_SAMPLES)
         self._confirmed: deque[float] = deque(maxlen=MOST_SAMPLES)
         self._decodes: deque[float] = deque(maxlen=MOST_SAMPLES)
         self.adopt(policy)
@@ -68,24 +69,40 @@ class Rates:
         self._start_decode = policy.decode_tokens_per_second
         self._settle()
 
-    def prefill_took(self, tokens: int, seconds: float, *, confirmed: bool) -> bool:
+    def prefill_took(
+        self, tokens: int, seconds: float, *, confirmed: bool, of: object = None
+    ) -> bool:
         """A prompt was read alone.
 
         Args:
             tokens: how many of it there were to read.
             seconds: how long that took.
             confirmed: whether the engine has said so, and not an estimate.
+            of: the request. What is known of it later stands in the place of what it taught first.
 
         Returns:
             Whether a rate has changed.
         """
-        if tokens < LEAST_PROMPT_TOKENS:
-            return False
         rate = tokens / max(seconds, _LEAST_SECONDS)
-        self._prefills.append((rate, confirmed))
-        if confirmed:
+        sample = (rate, confirmed, of) if tokens >= LEAST_PROMPT_TOKENS else None
+        if not self._corrected(sample, of):
+            if sample is None:
+                return False
+            self._prefills.append(sample)
+        if confirmed and sample is not None:
             self._confirmed.append(rate)
         return self._settle()
+
+    def _corrected(self, sample: tuple[float, bool, object] | None, of: object) -> bool:
+        """Put this in the place of what the same request taught before, if it did."""
+        for place, (_, _, taught_by) in enumerate(self._prefills):
+            if of is not None and taught_by is of:
+                if sample is None:
+                    del self._prefills[place]
+                else:
+                    self._prefills[place] = sample
+                return True
+        return False
 
     def decode_took(self, tokens: int, seconds: float) -> bool:
         """An answer had so many tokens behind its first. Say whether a rate has changed."""
@@ -106,10 +123,11 @@ class Rates:
     def _bounded_prefills(self) -> list[float]:
         known = _learned(self._confirmed) or self._start_prefill
         if known is None:
-            return [rate for rate, _ in self._prefills]
+            return [rate for rate, _, _ in self._prefills]
         least, most = known / MOST_ESTIMATE_RATIO, known * MOST_ESTIMATE_RATIO
         return [
-            rate if confirmed else min(most, max(least, rate)) for rate, confirmed in self._prefills
+            rate if confirmed else min(most, max(least, rate))
+            for rate, confirmed, _ in self._prefills
         ]
 
 
