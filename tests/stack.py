@@ -121,6 +121,9 @@ class Wire(StringTransport):
         if unread:
             self.deliver(unread)
 
+    def getHandle(self) -> Any:
+        raise AttributeError("there is no socket")
+
     def setTcpNoDelay(self, enabled: bool) -> None:
         pass
 

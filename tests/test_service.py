@@ -11,7 +11,7 @@ from twisted.logger import Logger
 
 from tests.stack import CONFIG, DONE, ROLE, Asked, Engine, Stack, token
 from tests.support import TestCase
-from twisted_gateway.service import Watcher
+from twisted_gateway.watcher import Watcher
 from twisted_gateway.web.background import in_background
 
 COMMENT = b": keep-alive position=1\n\n"
@@ -118,9 +118,52 @@ class DrainingOthers(TestCase):
         stack.advance(14)
         self.assertEqual((done, drained.called), ([None], True))
 
+    def test_the_books_are_closed_first(self) -> None:
+        """When the drain is over each request has been counted and logged."""
+        stack = Stack(self, CONFIG)
+        client = stack.client().chat(stream=True)
+        stack.engine().last.stream(ROLE)
+        seen: list[list[str]] = []
+        empty = stack.gateway.exchanges.when_empty()
+        _ = empty.addCallback(lambda _: seen.append(stack.outcomes))
+        client.leave()
+        self.assertEqual(seen, [["client_disconnect"]])
+
+    def test_stopping_in_the_middle(self) -> None:
+        """In each of its phases the drain is over then, and leaves no timer."""
+        for seconds in (1.0, 5.0, 10.5):
+            stack = Stack(self, "drainSeconds: 10\n" + CONFIG)
+            client = stack.client().chat()
+            client.wire.congested = True
+            done: list[object] = []
+            _ = stack.gateway.drain().addCallback(done.append)
+            stack.advance(seconds)
+            self.assertEqual(done, [])
+            stack.gateway.stopService()
+            self.assertEqual(done, [None])
+            client.wire.lose()
+            stack.settle()
+            self.assertEqual(stack.reactor.getDelayedCalls(), [])
+
 
 class Reloading(TestCase):
     """A new configuration disturbs nobody."""
+
+    def test_what_can_not_be_built(self) -> None:
+        """Then everything stays as it was, and the metric says so."""
+        stack = Stack(self)
+        gateway = stack.gateway
+
+        def fails(config: object) -> None:
+            raise OSError("of the test")
+
+        self.patch(gateway._service_side, "build", fails)
+        stack.text = CONFIG.replace("maxInflight: 4", "maxInflight: 7") + "maxConnections: 77\n"
+        self.assertRaises(OSError, gateway.reload)
+        self.assertEqual(stack.facts()["max_inflight"], 4)
+        self.assertNotEqual(gateway._connections.limit, 77)
+        self.assertEqual(gateway.fleet.config.models["reasoning"].policy.max_inflight, 4)
+        self.assertEqual(stack.metric("config_last_reload_successful"), 0)
 
     def test_requests_in_flight_and_parked_go_on(self) -> None:
         """They keep their engine and their place in line."""

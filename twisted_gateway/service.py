@@ -5,16 +5,14 @@ from __future__ import annotations
 import secrets
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from twisted.application import strports
 from twisted.application.internet import StreamServerEndpointService
-from twisted.application.service import MultiService, Service
+from twisted.application.service import MultiService
 from twisted.internet import task
-from twisted.internet.defer import CancelledError, Deferred, gatherResults, maybeDeferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.logger import Logger
 
 from twisted_gateway.banner import banner
@@ -38,7 +36,7 @@ from twisted_gateway.web.models import Models
 from twisted_gateway.web.operations import Operations
 from twisted_gateway.web.peers import Peers
 from twisted_gateway.web.problems import draining
-from twisted_gateway.web.proxy import ProxyClient
+from twisted_gateway.web.proxy_client import ProxyClient
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.site import Bounds, Connections, GatewaySite, Root
 from twisted_gateway.web.tenancy import Tenancy
@@ -52,9 +50,6 @@ second, for their SYN to be sent again."""
 
 ADMIN_CONNECTIONS = 1000
 """How many connections the listeners of `adminListen` take."""
-
-WATCH_SECONDS = 2.0
-"""How often `reload: watch` looks at the file."""
 
 LAST_SECONDS = 1.0
 """How long after `drainSeconds` a request may still be under way, before it is cut."""
@@ -100,6 +95,7 @@ class Gateway(MultiService):
         self._repeats = Repeats(reactor)
         self._listeners: list[StreamServerEndpointService] = []
         self._drained: Deferred[None] | None = None
+        self._draining: Deferred[None] | None = None
         self._clients: dict[float, ProxyClient] = {}
         self.exchanges = Exchanges()
         self.metrics = Metrics(registry)
@@ -173,6 +169,8 @@ class Gateway(MultiService):
 
     def stopService(self) -> Any:
         """Stop listening and polling; what is under way is cut."""
+        if self._draining is not None:
+            self._draining.cancel()
         self.fleet.stop()
         return gatherResults(
             [
@@ -201,6 +199,7 @@ class Gateway(MultiService):
             for line in str(fault).splitlines():
                 self._log.error("configuration refused: {line}", line=line)
             self.metrics.reloaded(False)
+            self.operations.status.configured(str(fault).splitlines())
             return False
         old = self._config
         for name in ("listen", "admin_listen", "reload"):
@@ -213,17 +212,21 @@ class Gateway(MultiService):
 
     def _adopt(self, config: Config) -> None:
         self.metrics.reloaded(False)
+        self.operations.status.configured(["it could not be put in force; the log has why"])
+        # What may raise comes first: a configuration is in force whole, or not at all.
+        services = self._service_side.build(config)
         for warning in config.warnings:
             self._log.warn("{words}", words=warning)
         observed = [model.name for model in config.models.values() if model.observed]
         self.metrics.configure(list(config.models), observed, gen_ai=config.gen_ai_metrics)
         self.fleet.adopt(config)
-        self._service_side.adopt(config)
+        self._service_side.adopt(config, services)
         self._config = config
         self._bounds = Bounds.of(config)
         self._held.limit = config.max_held_bytes
         self._connections.limit = config.max_connections
         self.metrics.reloaded(True)
+        self.operations.status.configured()
 
     # Shutdown
 
@@ -233,7 +236,8 @@ class Gateway(MultiService):
         Calling it again while it drains ends the drain at once.
 
         Returns:
-            Fires when nothing is under way any more and last words have had time to leave.
+            Fires when nothing is under way any more and last words have had time to leave, or
+            when the service is stopped before that.
         """
         if self._drained is not None:
             self._interrupt_all()
@@ -244,25 +248,44 @@ class Gateway(MultiService):
             seconds=self._config.drain_seconds,
         )
         self.fleet.drain()
-        self._reactor.callLater(ACCEPT_GRACE_SECONDS, self._stop_listening)
-        self._drained = Deferred.fromCoroutine(self._drain())
-        return self._drained
+        drained = self._drained = Deferred()
+        self._draining = Deferred.fromCoroutine(self._drain())
+        in_background(self._draining, self._log, "the drain")
+        _ = self._draining.addBoth(lambda _: drained.callback(None))
+        return drained
 
     async def _drain(self) -> None:
-        bound = self._reactor.callLater(self._config.drain_seconds, self._interrupt_all)
-        await task.deferLater(self._reactor, ACCEPT_GRACE_SECONDS, lambda: None)
+        later = self._reactor.callLater
+        timers = [
+            later(ACCEPT_GRACE_SECONDS, self._stop_listening),
+            later(self._config.drain_seconds, self._interrupt_all),
+        ]
+        try:
+            await task.deferLater(self._reactor, ACCEPT_GRACE_SECONDS, lambda: None)
+            await self._emptied()
+        finally:
+            for timer in timers:
+                if timer.active():
+                    timer.cancel()
+        await self._flushed()
+        await self._service_side.finished()
+
+    async def _emptied(self) -> None:
+        """Return when nothing is under way any more, at the latest when all has been cut."""
         empty = self.exchanges.when_empty()
         # A request whose body is still coming has no handler that could be interrupted.
         last = self._reactor.callLater(self._config.drain_seconds + LAST_SECONDS, empty.cancel)
         try:
             await empty
         except CancelledError:
+            if last.active():
+                # Not its doing: the service is stopped.
+                raise
             self._log.warn("{count} requests are cut", count=len(self.exchanges))
             self.site.cut_connections()
-        for timer in (bound, last):
-            if timer.active():
-                timer.cancel()
-        await self._flushed()
+        finally:
+            if last.active():
+                last.cancel()
 
     async def _flushed(self) -> None:
         """Return when the last words have left, or nobody has read them for too long."""
@@ -302,8 +325,11 @@ class Gateway(MultiService):
         return exchange
 
     def _ended(self, exchange: Exchange) -> None:
-        self.exchanges.closed(exchange)
-        self._books.close(exchange)
+        # In this order: when the last is closed, a drain ends, and the process with it.
+        try:
+            self._books.close(exchange)
+        finally:
+            self.exchanges.closed(exchange)
 
     def _turned_away(self) -> None:
         """A connection too many was closed; there is no request that could be logged."""
@@ -325,53 +351,6 @@ class Gateway(MultiService):
     def _scraping(self, connect_seconds: float) -> UpstreamAgent:
         # A pool of its own: those that carry inference may be full when the gauges matter most.
         return UpstreamAgent(self._reactor, connect_seconds=connect_seconds, max_idle_per_host=1)
-
-
-class Watcher(Service):
-    """Reads the configuration again when its file has changed (`reload: watch`).
-
-    Args:
-        clock: for the timer.
-        path: the file; where it is a link, as a mounted ConfigMap's is, what it points at counts.
-        reload: called after each change.
-    """
-
-    _log = Logger()
-
-    def __init__(self, clock: IReactorTime, path: Path, reload: Callable[[], object]) -> None:
-        """Take what the class documents."""
-        self._path = path
-        self._reload = reload
-        self._seen = self._stamp()
-        self._loop = task.LoopingCall(self._look)
-        self._loop.clock = clock
-
-    def startService(self) -> None:
-        """Begin to look."""
-        super().startService()
-        in_background(self._loop.start(WATCH_SECONDS, now=False), self._log, "watching")
-
-    def stopService(self) -> None:
-        """Look no more."""
-        super().stopService()
-        if self._loop.running:
-            self._loop.stop()
-
-    def _look(self) -> None:
-        stamp = self._stamp()
-        if stamp is not None and stamp != self._seen:
-            self._seen = stamp
-            self._log.info("{path} has changed", path=str(self._path))
-            # Whatever comes of it, the next change is looked for.
-            in_background(maybeDeferred(self._reload), self._log, "reading it again")
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            # Between two versions of the file there may be none.
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _with_backlog(place: str) -> str:

@@ -15,7 +15,7 @@ from twisted_gateway.config.schema import Config
 from twisted_gateway.services.build import Parts
 from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.upstream.agent import UpstreamAgent
-from twisted_gateway.web.catalogue import Catalogue
+from twisted_gateway.web.catalogue import Catalogue, Configurations
 from twisted_gateway.web.door import Door
 from twisted_gateway.web.errands import Errands
 from twisted_gateway.web.fleet import Fleet
@@ -67,7 +67,6 @@ class ServiceSide:
             request.exchange.tenant = tenancy.shown(tenant)
 
         self.guard = Guard(reactor, lambda url: partial(provider.keys, url))
-        self.tokens = TokenEndpoint(pooled, reactor)
         catalogue = self._catalogue = Catalogue(
             lambda config: Parts(
                 clock=reactor,
@@ -82,6 +81,7 @@ class ServiceSide:
         )
         errands = Errands(self._agents, reactor, metrics)
         door = Door(self.guard, name_tenant=name_tenant, is_draining=lambda: fleet.draining)
+        self.tokens = TokenEndpoint(door, pooled, reactor, metrics.entered)
         self.services = Services(door, catalogue, errands, metrics.entered)
         targets = TargetRuns(catalogue, errands, reactor)
         self.webhooks = Webhooks(door, targets, metrics.inbound, metrics.entered)
@@ -95,11 +95,20 @@ class ServiceSide:
             entered=metrics.entered,
         )
 
-    def adopt(self, config: Config) -> None:
-        """Put `auth`, `adapters`, `webhooks` and `routes` of a configuration in force."""
+    def build(self, config: Config) -> Configurations:
+        """Build the adapters of a configuration, of which none is in force by that."""
+        return self._catalogue.build(config)
+
+    def adopt(self, config: Config, services: Configurations) -> None:
+        """Put `auth`, `adapters`, `webhooks` and `routes` of a configuration in force.
+
+        Args:
+            config: the configuration.
+            services: its adapters, by `build`.
+        """
         self.guard.adopt(config.auth)
         self.tokens.adopt(config.auth)
-        self._catalogue.adopt(config)
+        self._catalogue.adopt(services)
         self.webhooks.adopt(config.forgejo_webhook)
         self.legacy.adopt(config)
 
@@ -107,7 +116,15 @@ class ServiceSide:
         """Say what holds for a request's body; None where that is nothing of its own."""
         if is_for_service(request):
             return self.services.body_rule(request)
-        return self.legacy.body_rule(request)
+        return (
+            self.legacy.body_rule(request)
+            or self.tokens.body_rule(request)
+            or self.webhooks.body_rule(request)
+        )
+
+    def finished(self) -> Deferred[None]:
+        """Fire when nothing goes on at services whose request is over; cancelling forgets it."""
+        return self._agents.afterwards.finished()
 
     def stop(self) -> list[Deferred[None]]:
         """Fetch nothing more, and close the connections.

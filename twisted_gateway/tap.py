@@ -22,10 +22,11 @@ from twisted_gateway.config.dump import dump
 from twisted_gateway.config.jsonschema import json_schema
 from twisted_gateway.config.load import ConfigError, load, load_file
 from twisted_gateway.config.schema import Config
-from twisted_gateway.service import Gateway, Watcher
+from twisted_gateway.service import Gateway
 from twisted_gateway.telemetry import tracing
 from twisted_gateway.telemetry.access import AccessLog, json_observer
 from twisted_gateway.telemetry.metrics import register_process
+from twisted_gateway.watcher import Watcher
 from twisted_gateway.web.background import in_background
 
 DEFAULT_CONFIG = "config.yaml"

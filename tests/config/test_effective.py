@@ -30,6 +30,17 @@ def settings(text: str = FILE, environ: Mapping[str, str] | None = None) -> dict
 class EffectiveTests(TestCase):
     """The settings in force."""
 
+    def test_queries(self) -> None:
+        """The query of an address, where a credential may stand, is not shown."""
+        found = settings(
+            FILE
+            + "auth: {issuer: i, audience: a, jwksUrl: 'https://j.example/k?key=a-credential',\n"
+            "       tokenUrl: 'https://t.example/t?key=a-credential&x=y'}\n"
+        )
+        self.assertEqual(found["auth.jwksUrl"].value, "https://j.example/k?***")
+        self.assertEqual(found["auth.tokenUrl"].value, "https://t.example/t?***")
+        self.assertNotIn("a-credential", repr(found))
+
     def test_where_values_come_from(self) -> None:
         """File with its line, environment, a rule, default: each says so."""
         environ = {"MAX_BODY_BYTES": "5000", "ADMISSION_MAX_PARK_SECONDS": "77"}

@@ -112,7 +112,7 @@ class RouteTests(RoutesTestCase):
 
     def test_paths(self) -> None:
         """A prefix is plain: it is spelt in one way alone."""
-        for path in ("/", "a", "/a/", "/a//b", "/a%20b", "/a/../b", "/.", "/a?b", "/ä", "''"):
+        for path in ("/", "a", "/a/", "/a//b", "/a%20b", "/a;b", "/a/../b", "/.", "/a?b", "/ä", "''"):
             self.refused(self.route(f"path: {path}, upstream: http://u"))
 
     def test_faults(self) -> None:
@@ -147,6 +147,13 @@ class RouteTests(RoutesTestCase):
         """A date is a date of the calendar; one moment for both is good."""
         for text in ("2027-02-30", "27-01-01", "2027-01-01T00:00", "2027-W01-1", "20270101", "x"):
             self.refused(self.route(f"path: /a, upstream: http://u, sunset: '{text}'"))
+        # In UTC these are out of the calendar.
+        for text in ("0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00"):
+            self.assertFaults(
+                self.route(f"path: /a, upstream: http://u, sunset: '{text}'"),
+                "f.yaml: line 1: routes[0].sunset: expected a date such as 2027-01-01 or "
+                "2027-01-01T12:00:00Z",
+            )
         dates = "deprecation: 2027-01-01, sunset: 2027-01-01T00:00:00Z"
         self.load(self.route(f"path: /a, upstream: http://u, {dates}"))
 

@@ -985,6 +985,28 @@ class Views(GateTests):
         poll(gate, IDLE, 6)
         self.assertEqual(gate.view(6).models, {"b": ModelTotals(in_flight=1)})
 
+    def test_one_order(self) -> None:
+        """Whoever is shown, the queue is put in order once, and those held are in it."""
+        gate = Gate(replace(FOUR, max_inflight=1))
+        sent, *parked = self.burst(gate, 4, 0)
+        gate.refused_by_engine(sent, 1, connected=True)
+        line, asked = gate._queue.line, []
+        ranks = line.ranks
+
+        def counted(now: float) -> Any:
+            asked.append(now)
+            return ranks(now)
+
+        self.patch(line, "ranks", counted)
+        view = gate.view(2, most_parked=2)
+        self.assertEqual([one.held for one in view.parked], [True, False])
+        self.assertEqual([one.position for one in view.parked], [1, 2])
+        self.assertEqual(len(asked), 1)
+        whole = gate.view(2)
+        self.assertEqual(whole.parked[:2], view.parked)
+        # For the one that is held another has gone.
+        self.assertEqual(len(whole.parked), len(parked))
+
 
 class Legality(GateTests):
     """What cannot have happened changes nothing."""

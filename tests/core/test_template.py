@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 from hypothesis import given
@@ -60,6 +61,14 @@ class RenderTests(TestCase):
         ):
             fault = self.assertRaises(Unfilled, render, parse(text), EVENT)
             self.assertIn(words, str(fault))
+
+    def test_surrogates(self) -> None:
+        """Half of a surrogate pair, which JSON's escapes may hold, is no text to send."""
+        self.assertEqual(render(parse("{a}"), json.loads('{"a": "\\ud83d\\ude00"}')), "\U0001f600")
+        for escape in ("\\ud83d", "\\ude00", "x\\udfffy"):
+            event = json.loads(f'{{"a": "{escape}"}}')
+            fault = self.assertRaises(Unfilled, render, parse("{a}"), event)
+            self.assertIn("surrogate", str(fault))
 
     def test_attributes_are_out_of_reach(self) -> None:
         """No place leads to what Python's objects have, as with `str.format`."""

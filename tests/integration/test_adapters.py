@@ -493,7 +493,7 @@ class RegistryTests(AdaptersTestCase):
     def test_wrong_token(self) -> None:
         """Forgejo's refusal of the gateway's token is told as what it is."""
         answer = self.ask("wrong", "list-repos")
-        self.assertEqual((answer.status, answer.json()["upstream_status"]), (401, 401))
+        self.assertEqual((answer.status, answer.json()["upstream_status"]), (502, 401))
         self.assertNotIn("www-authenticate", answer.headers)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hmac
+import json
 import math
 import re
 import tempfile
@@ -26,6 +28,8 @@ from tests.monitoring import expressions
 
 LOST = "lost"
 """A model whose engine is not there."""
+OLD = "/old"
+SECRET = "of-the-webhook"
 
 # The engine runs four.
 MAX_INFLIGHT = 6
@@ -165,7 +169,16 @@ class ScrapeTests(SynchronousTestCase):
             "models": {
                 MODEL: {**here, "admission": {**admission, "maxInflight": MAX_INFLIGHT}},
                 LOST: {**lost, "admission": {**admission, "maxInflight": 4}},
-            }
+            },
+            # It knows neither path, and is asked all the same.
+            "adapters": {"memory": {"upstream": self.engine.url, "requireAuth": False}},
+            "webhooks": {
+                "forgejo": {
+                    "secret": SECRET,
+                    "targets": [{"event": "push", "service": "memory", "resource": "ingest"}],
+                }
+            },
+            "routes": [{"path": OLD, "upstream": self.engine.url, "requireAuth": False}],
         }
 
     def _scraped(self) -> bool:
@@ -195,6 +208,14 @@ class ScrapeTests(SynchronousTestCase):
         passing = [self.stream(20), self.stream(20, **{"X-Priority": "warmup"})]
         for call in (*short, *passing):
             self.assertTrue(call.finish(60).whole, call.describe())
+
+        self.assertEqual(post(f"{self.gateway.url}{OLD}", {}).status, 404)
+        event = json.dumps({}).encode()
+        signature = hmac.digest(SECRET.encode(), event, "sha256").hex()
+        signed = {"X-Forgejo-Event": "push", "X-Forgejo-Delivery": "1"}
+        hook = f"{self.gateway.url}/v1/webhooks/forgejo"
+        answer = post(hook, {}, headers={**signed, "X-Forgejo-Signature": signature})
+        self.assertEqual(answer.status, 502, answer)
 
         self.fault(cut_after_tokens=3)
         for _ in range(6):

@@ -16,7 +16,7 @@ from tests.support import TestCase
 from twisted_gateway.core.decision import Reason
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.sample import Sample
-from twisted_gateway.telemetry.families import WAIT_OUTCOMES
+from twisted_gateway.telemetry.families import CODE_CLASSES, WAIT_OUTCOMES
 from twisted_gateway.telemetry.metrics import Metrics, register_process
 from twisted_gateway.telemetry.states import ModelState
 
@@ -37,6 +37,10 @@ def exported() -> dict[str, set[str]]:
     metrics.configure(["m"], ["m"])
     metrics.states = lambda: {"m": _full()}
     metrics.ended("/v1/*", "m", Outcome.OK)
+    metrics.inbound.configure_targets(["s"])
+    metrics.inbound.webhook_target("s", "r", Outcome.OK)
+    metrics.inbound.configure_routes(["/old"])
+    metrics.inbound.legacy_use("/old", "t")
     found: dict[str, set[str]] = defaultdict(set)
     for each in text_string_to_metric_families(metrics.render(None)[0].decode()):
         for sample in each.samples:
@@ -114,6 +118,7 @@ class NamesTests(TestCase):
                 expressions.values(expr, "reason"), {one.value for one in Reason}, title
             )
             self.assertLessEqual(expressions.values(expr, "le"), buckets, title)
+            self.assertLessEqual(expressions.values(expr, "code_class"), set(CODE_CLASSES), title)
 
     def _buckets(self) -> set[str]:
         registry = CollectorRegistry()

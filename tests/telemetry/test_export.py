@@ -176,6 +176,31 @@ class ComplaintTests(ExportTestCase):
         logger.warning("again")
         self.assertEqual(len(hops), 1)
 
+    def test_all_are_counted(self) -> None:
+        """Those that were not even on their way as well."""
+        hops: list[Callable[[], object]] = []
+        complaints = Complaints(self.clock, hops.append)
+        logger = logging.Logger("exporter")
+        logger.addHandler(complaints)
+        for _ in range(100):
+            logger.warning("Queue full")
+        hops.pop()()
+        self.clock.advance(61)
+        logger.warning("Queue full")
+        hops.pop()()
+        self.assertIn("Queue full (99 more like it in the last 61 s)", self.logged[1])
+
+    def test_one_whose_arguments_do_not_fit(self) -> None:
+        """It is said as it stands, and stands in nobody's way."""
+        complaints = Complaints(self.clock, lambda call: call())
+        logger = logging.Logger("exporter")
+        logger.addHandler(complaints)
+        logger.warning("took %d s", "long")
+        self.assertIn("took %d s", self.logged[0])
+        self.clock.advance(61)
+        logger.warning("again")
+        self.assertIn("again", self.logged[1])
+
     def test_no_credential_of_an_address_is_logged(self) -> None:
         """An exporter quotes the address that it could not reach, query and all."""
         complaints = Complaints(self.clock, lambda call: call())

@@ -19,8 +19,9 @@ SERVED = Served(
     model="reasoning",
     provider="vllm",
     outcome=Outcome.OK,
-    duration_seconds=12.0,
+    duration_seconds=15.0,
     ttft_seconds=2.0,
+    last_token_seconds=12.0,
     input_tokens=100,
     output_tokens=101,
     exemplar=EXEMPLAR,
@@ -83,7 +84,7 @@ class GenAITests(TestCase):
     def test_a_stream(self) -> None:
         """Duration, first token, time per token after it, tokens of both kinds."""
         self.metrics.gen_ai.ended(SERVED)
-        self.assertEqual(self.value("server_request_duration_seconds_sum", error_type=""), 12)
+        self.assertEqual(self.value("server_request_duration_seconds_sum", error_type=""), 15)
         self.assertEqual(self.value("server_time_to_first_token_seconds_sum"), 2)
         self.assertEqual(self.value("server_time_per_output_token_seconds_sum"), 0.1)
         for kind, count in (("input", 100), ("output", 101)):
@@ -104,9 +105,10 @@ class GenAITests(TestCase):
             replace(SERVED, ttft_seconds=None, input_tokens=None, output_tokens=None)
         )
         self.metrics.gen_ai.ended(replace(SERVED, output_tokens=1))
-        self.assertEqual(self.value("server_time_to_first_token_seconds_count"), 1)
+        self.metrics.gen_ai.ended(replace(SERVED, last_token_seconds=None))
+        self.assertEqual(self.value("server_time_to_first_token_seconds_count"), 2)
         self.assertIsNone(self.value("server_time_per_output_token_seconds_count"))
-        self.assertEqual(self.value("client_token_usage_count", gen_ai_token_type="input"), 1)
+        self.assertEqual(self.value("client_token_usage_count", gen_ai_token_type="input"), 2)
 
     def test_labels_are_bounded(self) -> None:
         """No model that is not configured, and no path without an operation, makes a series."""

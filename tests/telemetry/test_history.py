@@ -106,7 +106,7 @@ class HistoryTests(TestCase):
         self.assertEqual(self.history.trend("others").refused_by_reason, {})
 
     def test_the_clock_goes_back(self) -> None:
-        """A wall clock that is set back loses nothing and breaks nothing."""
+        """A wall clock that is set back a little loses nothing and breaks nothing."""
         self.history.rejected("reasoning", "deadline")
         self.clock.rightNow -= 50.0
         self.history.rejected("reasoning", "deadline")
@@ -163,10 +163,21 @@ class HistoryTests(TestCase):
         buckets = {key for slot in self.history._lines[KEY].slots for key in slot.ttft}
         self.assertLess(max(buckets) - min(buckets), 200)
 
+    def test_a_clock_that_was_set_back_by_much(self) -> None:
+        """What comes after that is in its own time; what had been in the future is forgotten."""
+        for seconds in (SLOT_SECONDS, 3600, SLOT_SECONDS - 3600, SLOT_SECONDS):
+            self.history.rejected("reasoning", "deadline")
+            self.clock.rightNow += seconds
+        self.history.rejected("reasoning", "queue_full")
+        trend = self.trend()
+        self.assertEqual(trend.refused[-4:], (1, 1, 1, 1))
+        self.assertEqual(trend.refused_by_reason, {"deadline": 3, "queue_full": 1})
+
     def test_nobody_looks_back(self) -> None:
         """The null recorder takes everything."""
         nobody = NoRecorder()
         nobody.first_token("a", 1.0)
         nobody.rejected("a", "deadline")
         nobody.ended("a", Outcome.OK)
+        nobody.answered("a", "2xx")
         self.assertEqual(vars(nobody), {})

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support import TestCase
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.sample import Sample
+from twisted_gateway.telemetry.families import CODE_CLASSES
 from twisted_gateway.telemetry.metrics import Metrics, register_process
 from twisted_gateway.telemetry.states import ModelState
 
@@ -37,6 +38,7 @@ CONTRACT = {
     "vllm_prefix_cache_hit_tokens_total": ("counter", {"model"}),
     "gateway_requests_total": ("counter", {"route", "model", "outcome"}),
     "gateway_upstream_seconds": ("histogram", {"model"}),
+    "gateway_upstream_responses_total": ("counter", {"model", "code_class"}),
     "gateway_inflight": ("gauge", {"model"}),
     "config_last_reload_successful": ("gauge", set()),
     "webhook_target_requests_total": ("counter", {"service", "resource", "outcome"}),
@@ -91,6 +93,15 @@ class ContractTests(MetricsTestCase):
             labels = set().union(*(sample.labels for sample in family.samples)) - {"le"}
             seen[name] = (family.type, labels)
         self.assertEqual(seen, CONTRACT)
+
+    def test_answers_are_classed(self) -> None:
+        """Four classes there are, whatever an engine says; each stands at 0 from the start."""
+        for status in (200, 204, 302, 404, 503, 999, 100):
+            self.metrics.answered("reasoning", status)
+        name, labels = "gateway_upstream_responses_total", {"model": "reasoning"}
+        counted = {word: self.value(name, **labels, code_class=word) for word in CODE_CLASSES}
+        self.assertEqual(counted, {"2xx": 2, "3xx": 1, "4xx": 1, "5xx": 3})
+        self.assertEqual(self.value(name, model="", code_class="5xx"), 0)
 
     def test_ttft_buckets_reach_960_seconds(self) -> None:
         """A first token after a quarter of an hour still falls into a bucket with a bound."""

@@ -53,3 +53,23 @@ class RepeatsTests(TestCase):
         self.assertEqual([line[0] for line in self.lines], list("abcda"))
         self.say("d")
         self.assertEqual(len(self.lines), 5)
+
+    def test_any_field(self) -> None:
+        """A line may have fields of whatever name, also when it is said with a count."""
+        for _ in range(3):
+            self.repeats.say(
+                "late", self.log.warn, "{key} {emit} took {seconds:g} s", key=1, emit=2, seconds=5
+            )
+            self.repeats.say("late", self.log.warn, "left out")
+            self.clock.advance(61)
+        said = "1 2 took 5 s"
+        self.assertEqual(self.lines, [said, *2 * [f"{said} (1 more like it in the last 61 s)"]])
+
+    def test_a_clock_that_was_set_back(self) -> None:
+        """What was said in what is now the future is said again."""
+        self.clock.advance(3600)
+        self.say("a")
+        self.clock.rightNow -= 3600
+        self.say("a")
+        self.say("a")
+        self.assertEqual(self.lines, ["a is down", "a is down"])

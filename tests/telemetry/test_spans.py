@@ -186,16 +186,19 @@ class EndTests(SpansTestCase):
 
     def test_outcomes_are_statuses(self) -> None:
         """Faults of engine and gateway are errors; a client that leaves or errs is not."""
-        for outcome, status, wanted in (
-            (Outcome.OK, 200, StatusCode.UNSET),
-            (Outcome.CLIENT_DISCONNECT, 0, StatusCode.UNSET),
-            (Outcome.BAD_REQUEST, 400, StatusCode.UNSET),
-            (Outcome.UPSTREAM_STATUS, 404, StatusCode.UNSET),
-            (Outcome.REJECTED, 503, StatusCode.ERROR),
-            (Outcome.UPSTREAM_INCOMPLETE, 200, StatusCode.ERROR),
+        for outcome, status, meant, wanted in (
+            (Outcome.OK, 200, 0, StatusCode.UNSET),
+            (Outcome.CLIENT_DISCONNECT, 0, 0, StatusCode.UNSET),
+            (Outcome.BAD_REQUEST, 400, 0, StatusCode.UNSET),
+            (Outcome.UPSTREAM_STATUS, 404, 0, StatusCode.UNSET),
+            (Outcome.UPSTREAM_STATUS, 200, 404, StatusCode.UNSET),
+            (Outcome.UPSTREAM_STATUS, 200, 500, StatusCode.ERROR),
+            (Outcome.REJECTED, 503, 0, StatusCode.ERROR),
+            (Outcome.REJECTED, 200, 503, StatusCode.ERROR),
+            (Outcome.UPSTREAM_INCOMPLETE, 200, 0, StatusCode.ERROR),
         ):
             self.exporter.clear()
-            self.request().end(outcome, status)
+            self.request().end(outcome, status, meant_status=meant)
             self.assertEqual(self.status("POST /v1/chat/completions"), wanted, outcome)
             (span,) = self.exporter.get_finished_spans()
             self.assertEqual((span.attributes or {})["gateway.outcome"], outcome.value)

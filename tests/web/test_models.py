@@ -9,6 +9,8 @@ import zstandard
 
 from tests.stack import CONFIG, DONE, ROLE, Client, Stack, event, token
 from tests.support import TestCase
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.web import proxy
 
 COMMENT = b": keep-alive\n\n"
@@ -580,6 +582,32 @@ class Measuring(TestCase):
         stack.client().chat(stream=True)
         stack.engine().last.stream(ROLE, token("a"), token("b"), DONE).end()
         self.assertEqual(stack.metric("llm_tokens_total", model="reasoning"), 2)
+
+    def test_time_per_token_ends_with_the_last(self) -> None:
+        """However long the engine, or the client, takes for what comes after it."""
+        stack = Stack(self)
+        stack.client().chat(stream=True)
+        asked = stack.engine().last.stream(ROLE, token("a"))
+        for _ in range(4):
+            stack.advance(0.5)
+            asked.more(token("b"))
+        stack.advance(9)
+        asked.more(DONE).end()
+        name = "gen_ai_server_time_per_output_token_seconds_sum"
+        self.assertEqual(stack.metric(name), 0.5)
+
+    def test_refusals_for_other_reasons(self) -> None:
+        """They are told and logged; the metric's label has the gate's reasons alone."""
+        stack = Stack(self)
+        stack.client().chat()
+        problem = Problem(
+            "busy", 429, "Busy.", outcome=Outcome.REJECTED, members={"reason": "rate_limited"}
+        )
+        next(iter(stack.gateway.exchanges)).interrupt(problem)
+        stack.settle()
+        entry = stack.entries[-1]
+        self.assertEqual((entry.outcome, entry.reason), (Outcome.REJECTED, "rate_limited"))
+        self.assertIsNone(stack.metric("admission_rejected_total", reason="rate_limited"))
 
     def test_gauges_of_the_gate(self) -> None:
         """Parked, in flight and the reading of the engine, now."""

@@ -23,6 +23,20 @@ KNOWN = (Parameter("name", required=True), Parameter("size", form=number))
 class ReadTests(TestCase):
     """Query strings."""
 
+    def test_empty_parts(self) -> None:
+        """An ampersand too many means nothing."""
+        self.assertEqual(read_parameters(b"&name=a&&size=1&", KNOWN), {"name": "a", "size": "1"})
+
+    def test_very_many(self) -> None:
+        """Of very many bad ones some are named, and the rest counted."""
+        query = b"&".join(b"x%d=" % number for number in range(3000))
+        with self.assertRaises(Problem) as caught:
+            read_parameters(query, KNOWN)
+        problem = caught.exception
+        self.assertEqual(len(problem.members["invalid"]), 20)
+        self.assertIn("2980 more", problem.detail)
+        self.assertLess(len(problem.body("-")), 10_000)
+
     def problem(self, query: bytes) -> Mapping[str, object]:
         with self.assertRaises(Problem) as caught:
             read_parameters(query, KNOWN)
@@ -55,7 +69,7 @@ class ReadTests(TestCase):
         self.assertEqual(self.problem(b"name=%FF")["invalid"], {"name": "percent-encoded UTF-8"})
         self.assertEqual(self.problem(b"%FF=a")["missing"], ["name"])
         self.assertEqual(
-            self.problem(b"name=a&&size=1")["invalid"], {"": "name, size, and no other"}
+            self.problem(b"name=a&=&size=1")["invalid"], {"": "name, size, and no other"}
         )
 
     @examples(200)

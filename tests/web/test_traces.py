@@ -304,15 +304,82 @@ class AnswerTests(TracesTestCase):
         self.assertEqual(stack.metric("gateway_upstream_seconds_count", model="reasoning"), 1)
 
     def test_exemplars(self) -> None:
-        """OpenMetrics names the trace of a histogram's last request, where it is recorded."""
+        """Each histogram of which docs/traces.md says so names the trace of a recorded request."""
         stack = self.stack(PROXIES)
+        stack.poll(running=0)
+        self.fill(stack)
+        stack.poll(running=4)
         for flag in ("01", "00"):
             parent = f"00-{TRACE[::-1] if flag == '00' else TRACE}-b7ad6b7169203331-{flag}"
             stack.client().chat(stream=True, headers={"traceparent": parent})
-            stack.engine().last.stream(ROLE, token("a"), DONE).end()
+        for asked in stack.engine().asked[:2]:
+            asked.stream(ROLE, DONE).end()
+        stack.poll(running=0)
+        usage = event(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 2})
+        for asked in stack.engine().asked[4:]:
+            asked.stream(ROLE, token("a"), token("b"), usage, DONE).end()
         page = stack.client().get("/metrics", Accept="application/openmetrics-text").body.decode()
-        self.assertIn(f'trace_id="{TRACE}"', page)
+        named = {
+            line.partition("_bucket{")[0]
+            for line in page.splitlines()
+            if f'trace_id="{TRACE}"' in line
+        }
+        self.assertEqual(
+            named,
+            {
+                "llm_ttft_seconds",
+                "admission_wait_seconds",
+                "gateway_upstream_seconds",
+                "gen_ai_server_request_duration_seconds",
+                "gen_ai_server_time_to_first_token_seconds",
+                "gen_ai_server_time_per_output_token_seconds",
+                "gen_ai_client_token_usage",
+            },
+        )
         self.assertNotIn(TRACE[::-1], page)
+
+
+class UsageTests(TracesTestCase):
+    """How many tokens there were."""
+
+    def test_the_engine_does_not_say(self) -> None:
+        """Then traces say nothing; the metrics count the events of a stream."""
+        stack = self.stack()
+        stack.client().chat(stream=True)
+        stack.engine().last.stream(ROLE, token("a"), token("b"), DONE).end()
+        for span in self.last(stack).values():
+            self.assertNotIn("gen_ai.usage.output_tokens", self.attributes(span))
+        name = "gen_ai_client_token_usage_sum"
+        self.assertEqual(stack.metric(name, gen_ai_token_type="output"), 2)
+
+
+class BehindASpentStatusTests(TracesTestCase):
+    """What fails behind a 200 that a comment has spent is a failure all the same."""
+
+    def ended(self, stack: Stack) -> tuple[Any, StatusCode]:
+        span = self.last(stack)[SERVER]
+        return self.attributes(span)["http.response.status_code"], span.status.status_code
+
+    def test_a_refusal(self) -> None:
+        """As the one is that has a status of its own."""
+        bounds = "{maxInflight: 4, maxParkSeconds: 20, keepAliveSeconds: 5}"
+        stack = self.stack(CONFIG.replace("{maxInflight: 4}", bounds))
+        stack.poll(running=0)
+        self.fill(stack)
+        stack.poll(running=4)
+        for stream, status in ((True, 200), (False, 503)):
+            stack.client().chat(stream=stream)
+            stack.advance(25)
+            self.assertEqual(self.ended(stack), (status, StatusCode.ERROR))
+
+    def test_the_engines_answer(self) -> None:
+        """Its 500 is an error, its 404 the client's own."""
+        stack = self.stack(CONFIG.replace("{maxInflight: 4}", "{keepAliveSeconds: 5}"))
+        for code, wanted in ((500, StatusCode.ERROR), (404, StatusCode.UNSET)):
+            stack.client().chat(stream=True)
+            stack.advance(11)
+            stack.engine().last.answer(code, {"error": {"message": "boom"}})
+            self.assertEqual(self.ended(stack), (200, wanted))
 
 
 class HeadTests(TracesTestCase):

@@ -136,6 +136,14 @@ class PassingTests(UploadTestCase):
         self.assertTrue(self.upload.feed(b"x" * 5000))
         self.assertEqual(self.held.now, 0)
 
+    def test_discarded_before_it_is_let_go(self) -> None:
+        """Whoever took it stops later: the client is not held up by that."""
+        _ = self.produce()
+        self.upload.discard()
+        self.upload.pauseProducing()
+        self.upload.stopProducing()
+        self.assertFalse(self.network.paused)
+
     def test_too_much_held(self) -> None:
         """Past maxHeldBytes nothing more is taken."""
         self.assertFalse(self.upload.feed(b"x" * 1001))
@@ -173,6 +181,19 @@ class ReadingTests(UploadTestCase):
         self.upload.end()
         self.assertEqual(self.successResultOf(last), b"g")
         self.assertEqual(self.successResultOf(self.read(4)), b"")
+        self.assertEqual(self.held.now, 0)
+
+    def test_counted_until_the_next(self) -> None:
+        """What was given counts as held until more is asked for, or all is let go."""
+        self.upload.feed(b"abcdef")
+        self.assertEqual(self.successResultOf(self.read(4)), b"abcd")
+        self.assertEqual(self.held.now, 6)
+        waiting = self.read(4)
+        self.assertEqual(self.held.now, 2)
+        self.upload.feed(b"gh")
+        self.assertEqual(self.successResultOf(waiting), b"efgh")
+        self.assertEqual(self.held.now, 4)
+        self.upload.discard()
         self.assertEqual(self.held.now, 0)
 
     def test_cancelled(self) -> None:

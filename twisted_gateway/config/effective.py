@@ -16,6 +16,7 @@ from twisted_gateway.config.sections import ListOf, MapOf, Section
 DEFAULT = "default"
 MOST_CHARACTERS = 300
 
+_QUERY = re.compile(r"(https?://[^\s?,]*)\?[^\s,]*")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -70,6 +71,8 @@ def _said(value: Any) -> str:
         text = str(value).lower()
     else:
         text = str(value)
+    # A query may bear a credential, and nobody needs it to know whose address this is.
+    text = _QUERY.sub(r"\1?***", text)
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -99,10 +100,9 @@ class Outlook:
             ends_seconds: until each of those in an engine is done, at least one of them.
             speed: engine time that is served in a second; None for unknown.
         """
-        ranked = sorted(line.ranks(now))
+        self._ranked = ranked = sorted(line.ranks(now))
         self.at = now
         self._line = line
-        self._ranks: Sequence[tuple[Rank, int]] = [entry[:2] for entry in ranked]
         self._places = {entry[2]: index for index, entry in enumerate(ranked)}
         self._ahead: list[float] | None = None
         if speed is not None:
@@ -113,12 +113,25 @@ class Outlook:
             for place, (end, ahead) in enumerate(zip(ends, self._ahead, strict=False)):
                 self._ahead[place] = min(end, ahead)
 
+    def in_order(self, held: Iterable[Ticket]) -> Iterator[Ticket]:
+        """All in the order of service, with those among them that do not stand in line."""
+        others = sorted((*self._rank(ticket), ticket) for ticket in held)
+        for entry in heapq.merge(self._ranked, others) if others else self._ranked:
+            yield entry[2]
+
     def standing(self, ticket: Ticket, now: float) -> Standing:
         """Where a ticket stands, or would stand, in line."""
         place = self._places.get(ticket)
         if place is None:
-            place = bisect_left(self._ranks, (self._line.rank(ticket, self.at), ticket.sequence))
+            place = bisect_left(self._ranked, self._rank(ticket), key=_rank_alone)
         eta = None
         if self._ahead is not None:
             eta = max(0.0, self._ahead[place] - (now - self.at))
         return Standing(position=place + 1, eta_seconds=eta)
+
+    def _rank(self, ticket: Ticket) -> tuple[Rank, int]:
+        return self._line.rank(ticket, self.at), ticket.sequence
+
+
+def _rank_alone(entry: tuple[Rank, int, Ticket]) -> tuple[Rank, int]:
+    return entry[:2]

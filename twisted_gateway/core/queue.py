@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted_gateway.core.line import Agenda, FifoLine, Line
 from twisted_gateway.core.order import CostLine, Costs, heaviest
@@ -66,6 +66,11 @@ class Queue:
         line = self.line
         held = ((line.rank(ticket, now), ticket.sequence, ticket) for ticket in self._holds)
         return [ticket for _, _, ticket in sorted([*line.ranks(now), *held])]
+
+    @property
+    def held(self) -> Iterable[Ticket]:
+        """Those who do not stand in line yet, in no order."""
+        return self._holds
 
     def adopt(self, policy: Policy) -> None:
         """Take another policy; everybody stays parked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from types import MappingProxyType
 
 from twisted_gateway.core.forecast import Forecast
@@ -94,7 +95,7 @@ def _parked(
             long=ticket.long,
             eta_seconds=outlook.standing(ticket, now).eta_seconds,
         )
-        for position, ticket in enumerate(queue.in_order(now)[:most_parked], 1)
+        for position, ticket in enumerate(islice(outlook.in_order(queue.held), most_parked), 1)
     )
 
 

@@ -87,17 +87,37 @@ class Complaints(logging.Handler):
         self._from_thread = from_thread
         self._repeats = Repeats(clock)
         self._on_its_way = False
+        self._left_out = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log it, unless another was logged less than a minute ago."""
-        if not self._on_its_way:
-            self._on_its_way = True
-            text = _QUERY.sub("?...", record.getMessage())[:_COMPLAINT_CHARACTERS]
-            self._from_thread(lambda: self._say(text))
+        """Log it, unless another was logged less than a minute ago.
+
+        `logging` calls this under the handler's lock, in whatever thread complains.
+        """
+        if self._on_its_way:
+            self._left_out += 1
+            return
+        text = _QUERY.sub("?...", _message(record))[:_COMPLAINT_CHARACTERS]
+        self._on_its_way = True
+        self._from_thread(lambda: self._say(text))
 
     def _say(self, text: str) -> None:
-        self._on_its_way = False
+        self.acquire()
+        try:
+            left_out, self._left_out = self._left_out, 0
+            self._on_its_way = False
+        finally:
+            self.release()
         self._repeats.say("tracing", self._log.warn, "Tracing: {text}", text=text)
+        self._repeats.left_out("tracing", left_out)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """What a record says; of one whose arguments do not fit its text, the text alone."""
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 -- an argument's own words may raise anything
+        return str(record.msg)
 
 
 def start(

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from twisted_gateway.core.decision import Reason
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.telemetry.series import forget
 
+CODE_CLASSES = ("2xx", "3xx", "4xx", "5xx")
 WAIT_OUTCOMES = ("admitted", "refused", "left")
-REASONS = ("park_timeout", "queue_full", "deadline", "draining")
+REASONS = tuple(reason.value for reason in Reason)
 
 _TTFT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960)
 _ITL_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5, 1, 2.5, 5, 15, 60)
 _WAIT_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960)
 _UPSTREAM_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 240, 480, 960, 1920)
+
+
+def code_class_of(status: int) -> str:
+    """One of `CODE_CLASSES`; what is none of them (RFC 9110, section 15) counts as `5xx`."""
+    code_class = f"{status // 100}xx"
+    return code_class if code_class in CODE_CLASSES else "5xx"
 
 
 class Families:
@@ -88,6 +96,12 @@ class Families:
             _UPSTREAM_BUCKETS,
             "model",
         )
+        self.responses = counter(
+            "gateway_upstream_responses_total",
+            "Answers of engines by the class of their status, those sent again later included.",
+            "model",
+            "code_class",
+        )
         self.inflight = Gauge(
             "gateway_inflight", "Requests under way, parked or not.", ["model"], registry=registry
         )
@@ -100,6 +114,7 @@ class Families:
         self._of_models = (
             *(self.ttft, self.itl, self.tokens, self.parked, self.wait, self.rejected),
             *(self.queue_full, self.warmup_delayed, self.requests, self.upstream, self.inflight),
+            self.responses,
         )
 
     def forget(self, model: str, *, of_engine: bool) -> None:
@@ -121,6 +136,7 @@ class ModelSeries:
         self.warmup_delayed = families.warmup_delayed.labels(name)
         self.upstream = families.upstream.labels(name)
         self.inflight = families.inflight.labels(name)
+        self.responses = {word: families.responses.labels(name, word) for word in CODE_CLASSES}
         self.waits = {word: families.wait.labels(name, word) for word in WAIT_OUTCOMES}
         self.rejections = {reason: families.rejected.labels(name, reason) for reason in REASONS}
         self._name = name

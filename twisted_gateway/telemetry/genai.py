@@ -11,7 +11,7 @@ streams alone, for in another answer nobody sees a token come, and of those that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.telemetry import conventions
 from twisted_gateway.telemetry.series import forget
+from twisted_gateway.telemetry.tracing import Exemplar
 
 _DURATION_BUCKETS = (
     *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
@@ -46,6 +47,7 @@ class Served:
         outcome: how it ended.
         duration_seconds: from its head to its outcome.
         ttft_seconds: from its head to the first content event; None where it was no stream.
+        last_token_seconds: from its head to the last content event; None where there was no second.
         input_tokens: of its prompt, None where the answer does not say.
         output_tokens: of its answer, None where nobody knows.
         exemplar: the labels that name its trace; None where that is not recorded.
@@ -57,9 +59,10 @@ class Served:
     outcome: Outcome
     duration_seconds: float
     ttft_seconds: float | None = None
+    last_token_seconds: float | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
-    exemplar: Mapping[str, str] | None = None
+    exemplar: Exemplar = None
 
 
 class GenAIMetrics(Collector):
@@ -145,9 +148,10 @@ class _Families:
         if served.ttft_seconds is None or served.outcome is not Outcome.OK:
             return
         self._ttft.labels(*labels).observe(served.ttft_seconds, exemplar)
-        if served.output_tokens is not None and served.output_tokens > 1:
-            rest_seconds = served.duration_seconds - served.ttft_seconds
-            self._tpot.labels(*labels).observe(rest_seconds / (served.output_tokens - 1), exemplar)
+        last, tokens = served.last_token_seconds, served.output_tokens
+        if last is not None and tokens is not None and tokens > 1:
+            rest_seconds = last - served.ttft_seconds
+            self._tpot.labels(*labels).observe(rest_seconds / (tokens - 1), exemplar)
 
     def describe(self) -> Iterator[Metric]:
         for family in self._all:

@@ -40,6 +40,9 @@ class Recorder(Protocol):
     def ended(self, model: str, outcome: Outcome) -> None:
         """A request has ended."""
 
+    def answered(self, model: str, code_class: str) -> None:
+        """An engine has answered, with a status of this class."""
+
 
 class NoRecorder:
     """Forgets everything: nobody looks back."""
@@ -51,6 +54,9 @@ class NoRecorder:
         """Forget it."""
 
     def ended(self, model: str, outcome: Outcome) -> None:
+        """Forget it."""
+
+    def answered(self, model: str, code_class: str) -> None:
         """Forget it."""
 
 
@@ -66,6 +72,7 @@ class Trend:
         refused: requests refused.
         refused_by_reason: all refusals, by reason.
         ended: all requests that ended, by outcome.
+        answered: all answers of engines, by the class of their status.
     """
 
     in_engine: tuple[int | None, ...]
@@ -75,6 +82,7 @@ class Trend:
     refused: tuple[int | None, ...]
     refused_by_reason: Mapping[str, int]
     ended: Mapping[str, int]
+    answered: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -87,6 +95,7 @@ class _Slot:
     ttft: Counter[int] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
+    answered: Counter[str] = field(default_factory=Counter)
     quantiles: tuple[float | None, float | None] = (None, None)
 
 
@@ -97,7 +106,13 @@ class _Line:
         self.slots: deque[_Slot] = deque(maxlen=SLOTS)
 
     def at(self, number: int) -> _Slot:
-        """The slot of this number, or the latest where the clock went back."""
+        """The slot of this number, or the latest where the clock went back a little.
+
+        Where it was set back by more than a minute, what was noted of times that are yet to come
+        is forgotten: everything would else fall into one slot until they have come again.
+        """
+        while self.slots and self.slots[-1].number > number + WINDOW_SLOTS:
+            self.slots.pop()
         if not self.slots or self.slots[-1].number < number:
             if self.slots:
                 self.slots[-1].quantiles = self.quantiles()
@@ -162,6 +177,12 @@ class History:
         if slot is not None:
             slot.ended[outcome.value] += 1
 
+    def answered(self, model: str, code_class: str) -> None:
+        """See `Recorder`."""
+        slot = self._slot(model)
+        if slot is not None:
+            slot.answered[code_class] += 1
+
     def trend(self, key: Key) -> Trend:
         """What is remembered of this set of engines, up to now; nothing of one not watched yet."""
         line = self._lines.get(key) or _Line()
@@ -183,6 +204,7 @@ class History:
             ),
             refused_by_reason=_total(slot.refused for slot in by_number.values()),
             ended=_total(slot.ended for slot in by_number.values()),
+            answered=_total(slot.answered for slot in by_number.values()),
         )
 
     def _slot(self, model: str) -> _Slot | None:

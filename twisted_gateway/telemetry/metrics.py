@@ -6,7 +6,8 @@ known then is absent, for a 0 or a NaN would be taken for a reading.
 
 `model` values are those of the configuration, and "" for a request without one: any other name is
 counted under "". Series of a configured model stand from the start, at 0, so that `increase()`
-sees their first event; they go when a reload removes the model.
+sees their first event; they go when a reload removes the model. Those of "" stay, of whatever
+route: a reload that renames a service leaves what was counted of the old name.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from prometheus_client.registry import Collector
 
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.core.sample import Sample
-from twisted_gateway.telemetry.families import EngineSeries, Families, ModelSeries
+from twisted_gateway.telemetry.families import (
+    EngineSeries,
+    Families,
+    ModelSeries,
+    code_class_of,
+)
 from twisted_gateway.telemetry.genai import GenAIMetrics
 from twisted_gateway.telemetry.history import NoRecorder, Recorder
 from twisted_gateway.telemetry.inbound import InboundMetrics
 from twisted_gateway.telemetry.states import StateCollector, States
-
-Exemplar = Mapping[str, str] | None
+from twisted_gateway.telemetry.tracing import Exemplar
 
 
 class Metrics:
@@ -126,6 +131,12 @@ class Metrics:
         """An engine has taken `seconds` from the sending of a request to its answer's end."""
         self._of(model).upstream.observe(seconds, _copy(exemplar))
 
+    def answered(self, model: str, status: int) -> None:
+        """The head of an engine's answer has come; a refusal that is sent again later counts."""
+        code_class = code_class_of(status)
+        self._of(model).responses[code_class].inc()
+        self.history.answered(model, code_class)
+
     def first_token(self, model: str, seconds: float, exemplar: Exemplar = None) -> None:
         """The first content event of a stream came, `seconds` after the request's head."""
         self._of(model).ttft.observe(seconds, _copy(exemplar))
@@ -149,7 +160,7 @@ class Metrics:
             series.warmup_delayed.inc()
 
     def waited(self, model: str, outcome: str, seconds: float, exemplar: Exemplar = None) -> None:
-        """A wait has ended: `admitted`, `refused` or `left`."""
+        """A request has waited so long in all, until it was `admitted`, `refused` or `left`."""
         self._of(model).waits[outcome].observe(seconds, _copy(exemplar))
 
     def rejected(self, model: str, reason: str) -> None:

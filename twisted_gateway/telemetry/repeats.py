@@ -11,6 +11,9 @@ from twisted.internet.interfaces import IReactorTime
 INTERVAL_SECONDS = 60.0
 MOST_KEYS = 256
 
+_COUNT, _SECONDS = "repeats_left_out", "repeats_seconds"
+_MORE = f" ({{{_COUNT}}} more like it in the last {{{_SECONDS}:.0f}} s)"
+
 
 @dataclass(slots=True)
 class _Said:
@@ -43,18 +46,26 @@ class Repeats:
         self._most = most
         self._said: OrderedDict[str, _Said] = OrderedDict()
 
-    def say(self, key: str, emit: Callable[..., None], format: str, **fields: object) -> None:
+    def left_out(self, key: str, count: int) -> None:
+        """Count so many more of what was said, which somebody else has left out already."""
+        said = self._said.get(key)
+        if said is not None:
+            said.left_out += count
+
+    def say(self, key: str, emit: Callable[..., None], format: str, /, **fields: object) -> None:
         """Say it, unless it was said less than an interval ago.
 
         Args:
             key: what makes two lines the same; bounded by the caller, never a client's word.
             emit: a method of a logger: `log.warn`.
             format: the line.
-            fields: those of the format, and of the event.
+            fields: those of the format, and of the event; whatever they are called, none is taken
+                for a word of this method's own.
         """
         now = self._clock.seconds()
         said = self._said.get(key)
-        if said is not None and now - said.at < self._interval_seconds:
+        # A clock that was set back must not keep a line away for as long as it went back.
+        if said is not None and 0 <= now - said.at < self._interval_seconds:
             said.left_out += 1
             return
         self._said[key] = _Said(now)
@@ -62,11 +73,7 @@ class Repeats:
         if len(self._said) > self._most:
             self._said.popitem(last=False)
         if said is not None and said.left_out:
-            emit(
-                format + " ({left_out} more like it in the last {seconds:.0f} s)",
-                left_out=said.left_out,
-                seconds=now - said.at,
-                **fields,
-            )
+            own = {_COUNT: said.left_out, _SECONDS: max(0.0, now - said.at)}
+            emit(format + _MORE, **fields | own)
         else:
             emit(format, **fields)

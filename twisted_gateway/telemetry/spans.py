@@ -251,7 +251,7 @@ class SpanTrace(RequestTrace):
         self._try = _ClientSpan(span)
         return self._try
 
-    def end(self, outcome: Outcome, status: int) -> None:
+    def end(self, outcome: Outcome, status: int, *, meant_status: int = 0) -> None:
         """See `RequestTrace`: a fault of the gateway or the engine makes the span an error."""
         if not self._span.is_recording():
             return
@@ -263,7 +263,7 @@ class SpanTrace(RequestTrace):
         for name, count in self._events.items():
             if count > MOST_EVENTS:
                 self._span.set_attribute(f"gateway.{name}.count", count)
-        if outcome.is_error or status >= 500:
+        if outcome.is_error or max(status, meant_status) >= 500:
             self._span.set_attribute("error.type", outcome.value)
             self._span.set_status(Status(StatusCode.ERROR, outcome.value))
         self._span.end()

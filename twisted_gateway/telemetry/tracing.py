@@ -25,6 +25,9 @@ from twisted_gateway.core.outcome import Outcome
 
 Attributes = Mapping[str, str | int | float | bool]
 
+Exemplar = Mapping[str, str] | None
+"""The labels that name the trace of what is counted, None where that is not recorded."""
+
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _MAX_TRACEPARENT_BYTES = 512
 _MAX_TRACESTATE_BYTES = 4096
@@ -127,7 +130,7 @@ class RequestTrace:
 
     recording: bool = False
     span_id: str = ""
-    exemplar: Mapping[str, str] | None = None
+    exemplar: Exemplar = None
 
     def __init__(self, context: TraceContext | None) -> None:
         """Stand for a request that brought `context`."""
@@ -175,8 +178,15 @@ class RequestTrace:
         """Begin a try at the engine, or a request to the service, at `url`; to be ended."""
         return UpstreamSpan(self._context)
 
-    def end(self, outcome: Outcome, status: int) -> None:
-        """The request has ended; the first call counts. `status` is 0 where none was sent."""
+    def end(self, outcome: Outcome, status: int, *, meant_status: int = 0) -> None:
+        """The request has ended; the first call counts.
+
+        Args:
+            outcome: how it ended.
+            status: what was sent, 0 where nothing was.
+            meant_status: of a failure that the client was told behind a 200; 0 where there was
+                none.
+        """
 
     def forget(self) -> None:
         """Let nothing be kept of this request: it was a probe or a scrape, of no interest."""

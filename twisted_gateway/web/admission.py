@@ -38,7 +38,14 @@ class AdmissionEvents(Protocol):
     def waited(
         self, model: str, outcome: str, seconds: float, exemplar: Mapping[str, str] | None
     ) -> None:
-        """A wait has ended: `admitted`, `refused` or `left`; the exemplar names its trace."""
+        """A request has waited, so long in all; once for each that had to.
+
+        Args:
+            model: whose.
+            outcome: how its last wait ended: `admitted`, `refused` or `left`.
+            seconds: time parked.
+            exemplar: names its trace.
+        """
 
 
 class Admission:
@@ -73,6 +80,8 @@ class Admission:
         self._drifts: set[int] = set()
         self._tickets: set[Ticket] = set()
         self._waiting: dict[Ticket, Deferred[Decision]] = {}
+        # Admitted after a wait, and not answered yet: the engine may send them back.
+        self._unanswered: dict[Ticket, Exchange] = {}
         self._pending: deque[Decision] = deque()
         self._applying = False
         self._timer: IDelayedCall | None = None
@@ -116,6 +125,16 @@ class Admission:
         """See `Place.broken`."""
         self._tell(lambda now: self.gate.broken(ticket, now))
 
+    def answered(self, ticket: Ticket) -> None:
+        """See `Place.answered`.
+
+        A wait counts as `admitted` only now: with a dead engine every trial is an admission, and
+        none of them is one that anybody gains by.
+        """
+        exchange = self._unanswered.pop(ticket, None)
+        if exchange is not None:
+            self._count(ticket, exchange, "admitted")
+
     def first_content(self, ticket: Ticket) -> None:
         """The prefill of this ticket is over."""
         self._tell(lambda now: self.gate.first_content(ticket, now))
@@ -136,7 +155,11 @@ class Admission:
                 self._tell(lambda now: self.gate.finished(ticket, now))
             else:
                 self._tell(lambda now: self.gate.client_gone(ticket, now))
+        self.answered(ticket)
         self._forget(ticket)
+
+    def _count(self, ticket: Ticket, exchange: Exchange, outcome: str) -> None:
+        self._events.waited(ticket.model, outcome, exchange.waited_seconds, exchange.trace.exemplar)
 
     def _forget(self, ticket: Ticket) -> None:
         self._tickets.discard(ticket)
@@ -270,6 +293,7 @@ class Admission:
             self._events.parked(ticket.model, ticket.priority.name.lower())
         if ticket.reparked:
             exchange.trace.event("reparked")
+        self._unanswered.pop(ticket, None)
         started = self._clock.seconds()
         outcome = "left"
         try:
@@ -287,9 +311,11 @@ class Admission:
             self.leave(ticket, finished=False)
             raise
         finally:
-            waited_seconds = self._clock.seconds() - started
-            exchange.waited_seconds += waited_seconds
-            self._events.waited(ticket.model, outcome, waited_seconds, exchange.trace.exemplar)
+            exchange.waited_seconds += self._clock.seconds() - started
+            if outcome == "admitted":
+                self._unanswered[ticket] = exchange
+            else:
+                self._count(ticket, exchange, outcome)
 
     def _seen(self, ticket: Ticket) -> Iterator[tuple[str, str | int | float | bool]]:
         """What is known where a ticket parks: it says why it has to wait."""

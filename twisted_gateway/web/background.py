@@ -1,4 +1,4 @@
-"""Deferreds that nobody awaits: their failure is a fault of ours, and is logged."""
+"""Deferreds that nobody awaits, or not to their end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,58 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+
+def shielded(work: Deferred[Any]) -> Deferred[Any]:
+    """Give what fires, or fails, as `work` does, and whose cancelling leaves `work` alone.
+
+    Once that was cancelled, what comes of `work` is left to whoever has it.
+    """
+    outside: Deferred[Any] = Deferred()
+
+    def passed(result: Any) -> Any:
+        if outside.called:
+            return result
+        (outside.errback if isinstance(result, Failure) else outside.callback)(result)
+        return None
+
+    # What comes back is `work` itself.
+    _ = work.addBoth(passed)
+    return outside
+
+
+class Afterwards:
+    """Work whose request is over, such as undoing what it had begun: a drain waits for it."""
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._running: set[Deferred[Any]] = set()
+        self._waiters: list[Deferred[None]] = []
+
+    def add(self, work: Deferred[Any], what: str) -> None:
+        """Let `work` run on by itself; see `in_background`."""
+        self._running.add(work)
+
+        def over(result: Any) -> Any:
+            self._running.discard(work)
+            if not self._running:
+                waiters, self._waiters = self._waiters, []
+                for waiter in waiters:
+                    waiter.callback(None)
+            return result
+
+        in_background(work.addBoth(over), self._log, what)
+
+    def finished(self) -> Deferred[None]:
+        """Fire when there is none. Cancelling stops nothing but the waiting."""
+        waiter: Deferred[None] = Deferred(lambda it: self._waiters.remove(it))
+        if self._running:
+            self._waiters.append(waiter)
+        else:
+            waiter.callback(None)
+        return waiter
 
 
 def in_background(work: Deferred[Any], log: Logger, what: str) -> None:

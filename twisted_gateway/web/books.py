@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.telemetry.access import AccessEntry, AccessLog, is_routine
+from twisted_gateway.telemetry.families import REASONS
 from twisted_gateway.telemetry.genai import Served
 from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.web.exchange import Exchange
@@ -31,7 +32,7 @@ class Books:
         if is_routine(exchange.route, outcome):
             trace.forget()
         trace.describe(method=exchange.method, route=exchange.route)
-        trace.end(outcome, exchange.status)
+        trace.end(outcome, exchange.status, meant_status=exchange.meant_status)
         self._access_log.ended(
             AccessEntry(
                 request_id=exchange.request_id,
@@ -54,7 +55,8 @@ class Books:
 
     def _count(self, exchange: Exchange, outcome: Outcome) -> None:
         self._metrics.ended(exchange.route, exchange.model, outcome)
-        if outcome is Outcome.REJECTED and exchange.reason:
+        # Of the reasons those of the gate are counted; others are only told and logged.
+        if outcome is Outcome.REJECTED and exchange.reason in REASONS:
             self._metrics.rejected(exchange.model, exchange.reason)
         self._metrics.gen_ai.ended(
             Served(
@@ -65,7 +67,14 @@ class Books:
                 duration_seconds=exchange.duration_seconds,
                 ttft_seconds=exchange.ttft_seconds,
                 input_tokens=exchange.account.input_tokens,
-                output_tokens=exchange.account.output_tokens,
+                last_token_seconds=exchange.last_token_seconds,
+                output_tokens=_counted(exchange),
                 exemplar=exchange.trace.exemplar,
             )
         )
+
+
+def _counted(exchange: Exchange) -> int | None:
+    """How many tokens an answer had: as the engine counts them, else by the stream's events."""
+    said = exchange.account.output_tokens
+    return said if said is not None else exchange.content_events or None

@@ -70,18 +70,43 @@ class Call:
     decoded: bool
 
 
-def read_call(request: GatewayRequest, models: Mapping[str, Model]) -> Call:
-    """Read a whole request.
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """The body of a request, read once, whatever model it will turn out to be for.
 
-    Args:
-        request: its body has come whole.
-        models: every name and alias that clients may use -> the model.
+    Attributes:
+        body: decoded.
+        facts: what it says.
+        decoded: whether it came encoded.
+    """
+
+    body: bytes
+    facts: BodyFacts
+    decoded: bool
+
+
+def read_body(request: GatewayRequest) -> Posted:
+    """Read the body of a request, which has come whole; an encoded one is dropped by that.
 
     Raises:
         Problem: whatever is wrong with it, in words.
     """
     body, decoded = _decoded_body(request)
-    facts = _facts(request, body)
+    return Posted(body, _facts(request, body), decoded)
+
+
+def read_call(request: GatewayRequest, posted: Posted, models: Mapping[str, Model]) -> Call:
+    """Say what a request asks, and of which model.
+
+    Args:
+        request: its head counts.
+        posted: its body.
+        models: every name and alias that clients may use -> the model.
+
+    Raises:
+        Problem: whatever is wrong with it, in words.
+    """
+    body, facts = posted.body, posted.facts
     model = models.get(facts.model)
     if model is None:
         raise _unknown_model(facts.model, models)
@@ -100,7 +125,7 @@ def read_call(request: GatewayRequest, models: Mapping[str, Model]) -> Call:
         wait_seconds=prefer_wait(request.requestHeaders.getRawHeaders(b"Prefer", [])),
         body=BytesProducer(_as_the_engine_knows_it(body, facts, model)),
         body_bytes=len(body),
-        decoded=decoded,
+        decoded=posted.decoded,
     )
 
 

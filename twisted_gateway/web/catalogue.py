@@ -41,6 +41,10 @@ class Target:
         return f"{self.adapter.name}/{self.resource}"
 
 
+Configurations = Mapping[str, Configured]
+"""Adapters and what was built of each, by name."""
+
+
 class Catalogue:
     """Builds the adapters of a configuration, and finds operations among them.
 
@@ -56,13 +60,16 @@ class Catalogue:
         self._parts = parts
         self.services: Mapping[str, Configured] = {}
 
-    def adopt(self, config: Config) -> None:
-        """Put the adapters of `config` in force; requests under way keep theirs."""
+    def build(self, config: Config) -> Configurations:
+        """Build the adapters of `config`; nothing of it is in force before `adopt`."""
         parts = self._parts(config)
-        services = {
+        return {
             name: Configured(adapter, build(adapter, parts))
             for name, adapter in config.adapters.items()
         }
+
+    def adopt(self, services: Configurations) -> None:
+        """Put adapters in force; requests under way keep theirs."""
         self.retire()
         self.services = services
         for configured in services.values():

@@ -18,7 +18,7 @@ from twisted.web.http import HTTPChannel, datetimeToString
 from twisted_gateway.core.errors import TITLES
 from twisted_gateway.core.headers import tokens
 from twisted_gateway.telemetry.repeats import Repeats
-from twisted_gateway.web.transport import waiting_bytes
+from twisted_gateway.web.transport import Watched, waiting_bytes
 
 _EARLY_ANSWER_LINGER_SECONDS = 5.0
 _MAX_LINE_BYTES = 16384
@@ -91,9 +91,11 @@ class GatewayChannel(HTTPChannel):
 
     @property
     def network(self) -> IPushProducer:
-        """The client's connection, to be paused while nobody takes a body."""
-        network: IPushProducer = self._networkProducer
-        return network
+        """The client's connection, to be paused while nobody takes a body.
+
+        A client that leaves meanwhile is noticed all the same.
+        """
+        return Watched(self._networkProducer, self.transport, self.callLater, self.abortConnection)
 
     def dataReceived(self, data: bytes) -> None:
         """Feed the parser; the idle timer bounds a whole head, not the pause between its bytes."""
@@ -116,12 +118,21 @@ class GatewayChannel(HTTPChannel):
             self.abortConnection()
 
     def headerReceived(self, line: bytes) -> bool:
-        """One header field: a length that no integer type holds is merely far too large."""
+        """One header field: a length that no integer type holds is merely far too large.
+
+        Returns:
+            Whether the request goes on.
+        """
         name, _, value = line.partition(b":")
         value = value.strip(b" \t")
         if name.lower() == b"content-length" and value.isdigit() and len(value) > _MOST_DIGITS:
             # Python refuses to read thousands of digits, which would end in a traceback.
             line = b"Content-Length: " + b"9" * _MOST_DIGITS
+        if name.lower() == b"transfer-encoding" and value.lower() != b"chunked":
+            # Twisted passes over `identity`, and would take the body for the next request; it is
+            # no transfer coding any more (RFC 9112, section 7).
+            self._respondToBadRequestAndDisconnect()
+            return False
         return bool(super().headerReceived(line))
 
     def allHeadersReceived(self) -> None:

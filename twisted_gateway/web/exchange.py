@@ -46,11 +46,14 @@ class Exchange:
         api_key: the name of the key that the gateway has checked; None where it has checked none.
         tenant: who it counts as, in the form that may be shown; "" while nobody has asked.
         status: the HTTP status that the client was sent, 0 while none was.
+        meant_status: the status of what failed behind one that was sent, 0 where nothing did.
         parked: whether it has had to wait.
         waited_seconds: time parked, in all.
         sent_at: when its latest try was sent to an engine; None where none was.
         account: what the engine's answer said of itself.
         ttft_seconds: time to the first event that bears content; None where there was none.
+        last_token_seconds: time to the last such event; None where there was no second one.
+        content_events: how many such events there were.
         bytes_sent: body bytes handed to the client's transport.
         reason: why admission refused it, one of the contract's words; "" where it did not.
         outcome: set once, by `end`.
@@ -81,11 +84,14 @@ class Exchange:
         self.api_key: str | None = None
         self.tenant = ""
         self.status = 0
+        self.meant_status = 0
         self.parked = False
         self.waited_seconds = 0.0
         self.sent_at: float | None = None
         self.account = Account()
         self.ttft_seconds: float | None = None
+        self.last_token_seconds: float | None = None
+        self.content_events = 0
         self.bytes_sent = 0
         self.outcome: Outcome | None = None
         self.ended_at: float | None = None

@@ -24,6 +24,7 @@ from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.open_place import OpenPlace
 from twisted_gateway.web.peer_rounds import ExchangingGate
 from twisted_gateway.web.place import Place
+from twisted_gateway.web.tries import Tries
 
 
 class FleetEvents(AdmissionEvents, Protocol):
@@ -77,6 +78,7 @@ class Fleet:
         config: the configuration in force.
         names: every name and alias that clients may use -> its model.
         draining: whether newcomers are refused.
+        tries: what the engines have answered to our requests.
     """
 
     _log = Logger()
@@ -105,6 +107,7 @@ class Fleet:
         # By address, of all gates in force or retired: what is in an engine outlives a reload.
         self._ledgers: dict[str, Ledger] = {}
         self._loads: dict[str, int] = {}
+        self.tries = Tries(clock.seconds)
         self.draining = False
 
     # Configuration
@@ -132,6 +135,7 @@ class Fleet:
         served.update(address for key, _ in self._retired for address in key)
         for address in self._ledgers.keys() - served:
             del self._ledgers[address]
+        self.tries.keep(served)
         self._group_of = {name: group for group in wanted.values() for name in group.models}
         self.names = {
             name: model for model in config.models.values() for name in (model.name, *model.aliases)

@@ -11,12 +11,16 @@ class BodyRule(NamedTuple):
 
     Attributes:
         max_bytes: the largest that is taken.
-        streamed: whether the request is handled from its head on, and its body passed on as it
-            comes, rather than held until it is whole.
+        from_head: whether the request is handled from its head on, rather than from its body's
+            end: so that who may not is told before its body is taken in.
     """
 
     max_bytes: int
-    streamed: bool = False
+    from_head: bool = False
+
+
+MAX_IDLE_BODY_BYTES = 65_536
+"""The largest body of a request for which a body means nothing."""
 
 
 class HeldBytes:

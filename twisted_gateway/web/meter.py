@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
@@ -12,6 +12,7 @@ from twisted_gateway.core import account
 from twisted_gateway.core.account import Account
 from twisted_gateway.core.events import ErrorInfo, Meaning
 from twisted_gateway.core.sse import Event
+from twisted_gateway.telemetry.tracing import Exemplar
 from twisted_gateway.web.exchange import Exchange
 
 MOST_ANSWER_BYTES = 65_536
@@ -20,9 +21,6 @@ MOST_ANSWER_BYTES = 65_536
 _MODEL_EVENTS = 4
 # An event of a stream that says why the answer, or a choice of it, has ended.
 _REASON = re.compile(rb"\"(?:finish|stop)_reason\"\s*:\s*\"")
-
-Exemplar = Mapping[str, str] | None
-"""The labels that name the trace of what is counted, None where it is not recorded."""
 
 
 class CallEvents(Protocol):
@@ -33,6 +31,9 @@ class CallEvents(Protocol):
 
     def upstream(self, model: str, seconds: float, exemplar: Exemplar) -> None:
         """`gateway_upstream_seconds`."""
+
+    def answered(self, model: str, status: int) -> None:
+        """`gateway_upstream_responses_total`."""
 
     def first_token(self, model: str, seconds: float, exemplar: Exemplar) -> None:
         """`llm_ttft_seconds`."""
@@ -110,7 +111,8 @@ class StreamMeter:
             count = self.content_events
         if count:
             self._events.tokens(self._exchange.model, count)
-            self._account |= Account(output_tokens=count)
+        self._exchange.content_events = self.content_events
+        # What the engine has said, and nothing that was counted: traces tell no other.
         self._exchange.account |= self._account
 
     def _look(self, event: Event, meaning: Meaning) -> None:
@@ -126,6 +128,7 @@ class StreamMeter:
         now = self._clock.seconds()
         if self.content_events:
             self._events.next_token(self._exchange.model, now - self._last_content_at)
+            self._exchange.last_token_seconds = now - self._exchange.started_at
         else:
             ttft_seconds = now - self._exchange.started_at
             self._exchange.ttft_seconds = ttft_seconds

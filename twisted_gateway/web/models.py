@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,15 +20,17 @@ from twisted_gateway.core.policy import Ordering
 from twisted_gateway.core.prefix import block_hashes
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.telemetry import conventions
-from twisted_gateway.telemetry.log import work_for
 from twisted_gateway.telemetry.repeats import Repeats
-from twisted_gateway.web.call import Call, read_call
+from twisted_gateway.web.call import Call, read_body, read_call
 from twisted_gateway.web.exchange import Cut, Exchange
 from twisted_gateway.web.fleet import Fleet
+from twisted_gateway.web.json_answer import answer_json
 from twisted_gateway.web.meter import CallEvents, StreamMeter
 from twisted_gateway.web.problems import draining, internal_error
-from twisted_gateway.web.proxy import Proxy, ProxyClient
+from twisted_gateway.web.proxy import Proxy
+from twisted_gateway.web.proxy_client import ProxyClient
 from twisted_gateway.web.reply import Reply
+from twisted_gateway.web.serving import nothing_entered, serve
 from twisted_gateway.web.tenancy import Tenancy
 
 if TYPE_CHECKING:
@@ -90,45 +91,37 @@ class Models:
             Fires with None when the answer is written or the connection cut. Cancelling it (Klein
             does when the client leaves) gives up whatever the request waits for.
         """
-        exchange = request.exchange
         path = request.path.decode("utf-8", "replace")
         if path == "/v1/models" or path.startswith("/v1/models/"):
             raise MethodNotAllowed(["GET", "HEAD"])
-        exchange.route = path if path in _ROUTES else "/v1/*"
-        exchange.ends_itself = True
-        exchange.work = Deferred.fromCoroutine(self._serve(request, exchange))
-        return exchange.work
+        route = path if path in _ROUTES else "/v1/*"
+        return serve(request, route, self._serve, nothing_entered)
 
-    async def _serve(self, request: GatewayRequest, exchange: Exchange) -> None:
+    async def _serve(self, request: GatewayRequest) -> Outcome:
+        exchange = request.exchange
+        call, tenant = await self._let_in(request)
+        # From here on nothing is awaited until the request stands in line: what `call` says of the
+        # model is what is in force.
+        left = self._entered(exchange, call)
         reply: Reply | None = None
-        left: Callable[[], None] = _nothing
-        work_for(exchange.about)
         try:
-            tenant = self._who_asks(request)
-            self._admit_newcomers()
-            call = read_call(request, self._fleet.names)
-            if call.model.require_auth:
-                tenant = await self._check_token(request)
-            left = self._entered(exchange, call)
             ticket = self._ticket(call, tenant)
             reply = self._reply(request, call, ticket)
-            outcome = await self._carry(request, call, ticket, reply)
-        except Problem as problem:
-            outcome = _tell(request, reply, problem)
-        except CancelledError:
-            outcome = _tell(request, reply, exchange.interruption())
-        except Exception:
-            # A fault of ours: the client is told in whatever form is open, and the log knows.
-            exchange.end(_tell(request, reply, internal_error()))
-            raise
+            return await self._carry(request, call, ticket, reply)
+        except Exception as fault:
+            if reply is None:
+                raise
+            # The reply alone knows what form is still open to tell the client in.
+            why = _why(exchange, fault)
+            reply.fail(why)
+            exchange.end(why.outcome)
+            if why is not fault and not isinstance(fault, CancelledError):
+                raise
+            return why.outcome
         finally:
             left()
             if reply is not None:
                 reply.release()
-        exchange.end(outcome)
-        if not request.finished:
-            # The connection was cut: returning now would have Klein finish the response.
-            await request.closed()
 
     async def _carry(
         self, request: GatewayRequest, call: Call, ticket: Ticket | None, reply: Reply
@@ -146,12 +139,42 @@ class Models:
                 lambda: self._head(request, call),
                 StreamMeter(exchange, self._clock, self._events),
                 release=request.content.release,
+                begin=lambda upstream: self._fleet.tries.begin(
+                    upstream,
+                    prompt_tokens=self._prompt_tokens(call),
+                    answer_tokens=0 if call.stream else call.max_tokens,
+                ),
+                answered=lambda status: self._events.answered(call.model.name, status),
                 took=lambda seconds: self._events.upstream(
                     call.model.name, seconds, exchange.trace.exemplar
                 ),
                 repeats=self._repeats,
             )
             return await proxy.carry(place)
+
+    async def _let_in(self, request: GatewayRequest) -> tuple[Call, str]:
+        """Read a request, judge its token where its model takes one, and say who asks.
+
+        Raises:
+            Problem: it is not let in, or asks for nothing that there is.
+        """
+        tenant = self._who_asks(request)
+        self._admit_newcomers()
+        checked = request.upload is not None
+        if checked:
+            # Every model takes a token (`Bounds`): it is judged before the body is taken in.
+            tenant = await self._check_token(request)
+            await request.receive()
+            self._admit_newcomers()
+        posted, names = read_body(request), self._fleet.names
+        call = read_call(request, posted, names)
+        if call.model.require_auth and not checked:
+            tenant = await self._check_token(request)
+            self._admit_newcomers()
+            if self._fleet.names is not names:
+                # While the issuer's keys came a reload has moved the model, or taken it away.
+                call = read_call(request, posted, self._fleet.names)
+        return call, tenant
 
     def _who_asks(self, request: GatewayRequest) -> str:
         tenant = self._tenancy.tenant(request, self._fleet.config)
@@ -188,15 +211,16 @@ class Models:
             priority=call.priority,
             stream=call.stream,
             n=call.n,
-            prompt_tokens=estimate.prompt_tokens(
-                call.body_bytes, self._fleet.max_model_len(call.model)
-            ),
+            prompt_tokens=self._prompt_tokens(call),
             max_tokens=call.max_tokens,
             body_bytes=call.body_bytes,
             tenant=tenant,
             blocks=self._blocks(call),
             wait_seconds=call.wait_seconds,
         )
+
+    def _prompt_tokens(self, call: Call) -> int:
+        return estimate.prompt_tokens(call.body_bytes, self._fleet.max_model_len(call.model))
 
     def _blocks(self, call: Call) -> tuple[int, ...]:
         if call.model.policy.ordering is not Ordering.COST:
@@ -246,7 +270,7 @@ class Models:
         """`GET /v1/models`: the OpenAI list, aliases included."""
         request.exchange.route = "/v1/models"
         tree = {"object": "list", "data": [_entry(name) for name in sorted(self._fleet.names)]}
-        _answer_json(request, tree)
+        answer_json(request, 200, tree)
 
     def show(self, request: GatewayRequest, model_id: str) -> None:
         """`GET /v1/models/{id}`: one entry; ids may contain `/` and `:`.
@@ -264,25 +288,16 @@ class Models:
                 members={"valid_models": sorted(self._fleet.names)},
                 param="model",
             )
-        _answer_json(request, _entry(model_id))
+        answer_json(request, 200, _entry(model_id))
 
 
-def _nothing() -> None:
-    """Nothing was entered that could be left."""
-
-
-def _tell(request: GatewayRequest, reply: Reply | None, why: Problem | Cut) -> Outcome:
-    if reply is not None:
-        reply.fail(why)
-    elif isinstance(why, Problem):
-        request.answer_problem(why)
-    return why.outcome
+def _why(exchange: Exchange, fault: Exception) -> Problem | Cut:
+    """Say how a request ends whose serving has raised this."""
+    if isinstance(fault, Problem):
+        return fault
+    return exchange.interruption() if isinstance(fault, CancelledError) else internal_error()
 
 
 def _entry(name: str) -> dict[str, object]:
     # OpenAI's clients want an integer; there is no meaningful date to a configured name.
     return {"id": name, "object": "model", "created": 0, "owned_by": "twisted-gateway"}
-
-
-def _answer_json(request: GatewayRequest, tree: object) -> None:
-    request.answer(200, b"application/json", json.dumps(tree).encode("ascii"))

@@ -49,6 +49,9 @@ class OpenPlace:
     def content(self) -> None:
         """Content came; nobody counts it here."""
 
+    def answered(self) -> None:
+        """An answer has begun; nobody has waited for it here."""
+
     def comment(self) -> bytes:
         """The comment that keeps a silent stream alive."""
         return KEEP_ALIVE

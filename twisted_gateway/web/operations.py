@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,8 @@ from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.telemetry.states import ModelState
 from twisted_gateway.web.exchange import Exchanges
 from twisted_gateway.web.fleet import Fleet, Group
+from twisted_gateway.web.json_answer import answer_json
+from twisted_gateway.web.known import total
 from twisted_gateway.web.status.endpoint import Status
 
 if TYPE_CHECKING:
@@ -68,15 +69,15 @@ class Operations:
     def live(self, request: GatewayRequest) -> None:
         """200 while the process runs."""
         request.exchange.route = "/health"
-        _answer_json(request, 200, {"status": "ok"})
+        answer_json(request, 200, {"status": "ok"}, _UNCACHED)
 
     def ready(self, request: GatewayRequest) -> None:
         """200, or 503 with reasons; an engine that is down is no reason."""
         request.exchange.route = "/health/ready"
         if self._fleet.draining:
-            _answer_json(request, 503, {"status": "unavailable", "reasons": ["draining"]})
+            answer_json(request, 503, {"status": "unavailable", "reasons": ["draining"]}, _UNCACHED)
         else:
-            _answer_json(request, 200, {"status": "ok"})
+            answer_json(request, 200, {"status": "ok"}, _UNCACHED)
 
     def metrics(self, request: GatewayRequest) -> None:
         """The exposition, in Prometheus' text form or OpenMetrics' where that is asked for."""
@@ -108,7 +109,7 @@ def _together(samples: list[Sample]) -> Sample | None:
         return None
     usages = [sample.kv_usage for sample in samples if sample.kv_usage is not None]
     return Sample(
-        running=_total([sample.running for sample in samples]),
+        running=total([sample.running for sample in samples]),
         waiting=sum(sample.waiting for sample in samples),
         kv_usage=max(usages, default=None),
     )
@@ -150,12 +151,3 @@ def _oldest_seconds(observations: list[Observation], now: float) -> float | None
     samples = [one.sample for one in observations]
     known = [now - sample.taken_at for sample in samples if sample is not None]
     return max(known, default=None) if len(known) == len(samples) else None
-
-
-def _total(values: list[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _answer_json(request: GatewayRequest, code: int, tree: object) -> None:
-    request.answer(code, b"application/json", json.dumps(tree).encode("ascii"), _UNCACHED)

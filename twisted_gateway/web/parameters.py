@@ -141,7 +141,7 @@ def _pairs(query: bytes) -> tuple[dict[str, str], dict[str, str]]:
     """Take a query string apart; gives what is there, and what is wrong with the rest."""
     given: dict[str, str] = {}
     invalid: dict[str, str] = {}
-    for part in query.split(b"&") if query else ():
+    for part in filter(None, query.split(b"&")):
         raw_name, _, raw_value = part.partition(b"=")
         name = _decoded(raw_name)
         value = _decoded(raw_value)

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twisted_gateway.core.ticket import Ticket
 from twisted_gateway.web.exchange import Exchange
 
 if TYPE_CHECKING:
     from twisted_gateway.web.admission import Admission
+
+
+class PlaceLike(Protocol):
+    """What the proxy needs of a place (`Place` and `OpenPlace`)."""
+
+    @property
+    def upstream(self) -> str:
+        """The engine's base URL."""
+
+    async def again(self, *, connected: bool) -> bool:
+        """The engine refused; True when the request may be tried once more."""
+
+    def broken(self) -> None:
+        """The engine's answer broke off."""
+
+    def content(self) -> None:
+        """An event that bears content came."""
+
+    def answered(self) -> None:
+        """The head of an answer that is to be relayed has come."""
 
 
 class Place:
@@ -78,6 +98,10 @@ class Place:
     def broken(self) -> None:
         """The engine's answer broke off: it may be dying."""
         self._admission.broken(self.ticket)
+
+    def answered(self) -> None:
+        """The head of an answer that is to be relayed has come: the wait was not in vain."""
+        self._admission.answered(self.ticket)
 
     def comment(self) -> bytes:
         """The comment that keeps a silent stream alive; while parked it says where it stands."""

@@ -65,6 +65,39 @@ def body_too_large(limit_bytes: int, seen: str) -> Problem:
     )
 
 
+def body_too_slow(seconds: float) -> Problem:
+    """A body that was not whole in time."""
+    return Problem(
+        "body_timeout",
+        408,
+        f"The request body did not arrive whole within {seconds:g} s.",
+        outcome=Outcome.BAD_REQUEST,
+    )
+
+
+def no_websocket() -> Problem:
+    """A WebSocket handshake, which is met at no path."""
+    return Problem(
+        "websocket",
+        426,
+        "This gateway does not speak WebSocket; send a plain HTTP/1.1 request.",
+        outcome=Outcome.BAD_REQUEST,
+        headers={"Upgrade": "HTTP/1.1", "Connection": "Upgrade"},
+    )
+
+
+def no_path(method: str) -> Problem:
+    """A request for the server as a whole (RFC 9110, section 9.3.7)."""
+    return Problem(
+        "method_not_allowed",
+        405,
+        f"{method} * is not served here; name a path.",
+        outcome=Outcome.BAD_REQUEST,
+        # Nothing is: an empty list says so (RFC 9110, section 10.2.1).
+        headers={"Allow": ""},
+    )
+
+
 def unreachable(model: str, fault: UpstreamError) -> Problem:
     """The engine of a model gave no answer that could be relayed."""
     if isinstance(fault, ConnectTimedOut):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
-from treq.client import HTTPClient
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IBodyProducer
 
 from twisted_gateway.config.schema import EngineKind
 from twisted_gateway.core.errors import Problem, error_frame
@@ -35,51 +33,15 @@ from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.gather import gather
 from twisted_gateway.web.meter import AnswerMeter, StreamMeter
 from twisted_gateway.web.patience import Patience
+from twisted_gateway.web.place import PlaceLike
 from twisted_gateway.web.problems import unreachable
+from twisted_gateway.web.proxy_client import ProxyClient
 from twisted_gateway.web.relay import End, Relay, StreamRelay
 from twisted_gateway.web.reply import Reply
+from twisted_gateway.web.tries import Try
 
 AFTER_LAST_EVENT_SECONDS = 5.0
 """How long a stream may stay open after its last event, before it is taken to have ended."""
-
-
-class ProxyClient(HTTPClient):
-    """treq's client without its browser manners: no cookies, no redirects, no decoding."""
-
-    def request(  # type: ignore[override]
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Headers,
-        data: IBodyProducer | None = None,
-        **options: Any,
-    ) -> Deferred[UpstreamResponse]:
-        """Send as it stands.
-
-        Returns:
-            Fires with the response when its head is there, its body unread; fails with an
-            `UpstreamError`. Cancelling aborts the connection.
-        """
-        answer = self._agent.request(method.encode("ascii"), url.encode("ascii"), headers, data)
-        return cast("Deferred[UpstreamResponse]", answer)
-
-
-class PlaceLike(Protocol):
-    """What the proxy needs of a place (web/admission.py)."""
-
-    @property
-    def upstream(self) -> str:
-        """The engine's base URL."""
-
-    async def again(self, *, connected: bool) -> bool:
-        """The engine refused; True when the request may be tried once more."""
-
-    def broken(self) -> None:
-        """The engine's answer broke off."""
-
-    def content(self) -> None:
-        """An event that bears content came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +65,9 @@ class Proxy:
         head: builds the headers of a request to the engine.
         meter: reads the metrics off the stream.
         release: lets the request's body go, once the engine's answer has begun.
-        took: told how many seconds each try took, from its sending to its answer's end.
+        begin: opens the book of a try at the engine of this address.
+        answered: told the status of each answer of the engine, of refusals as well.
+        took: told how many seconds each try that was sent took, from there to its answer's end.
         repeats: lets a failing engine be complained of once in a while.
     """
 
@@ -119,6 +83,8 @@ class Proxy:
         head: Callable[[], Headers],
         meter: StreamMeter,
         release: Callable[[], None],
+        begin: Callable[[str], Try],
+        answered: Callable[[int], None],
         took: Callable[[float], None],
         repeats: Repeats,
     ) -> None:
@@ -131,13 +97,17 @@ class Proxy:
         self._head = head
         self._meter = meter
         self._release = release
+        self._begin_try = begin
+        self._answered = answered
         self._took = took
         self._repeats = repeats
+        self._try_now: Try | None = None
+        self._sent = False
         self._span: UpstreamSpan | None = None
         self._last_call: IDelayedCall | None = None
         self._patience = Patience(clock, call.model.timeouts, exchange.interrupt)
-        reply.on_pause = self._patience.hold
-        reply.on_resume = self._patience.release
+        reply.on_pause = self._pause
+        reply.on_resume = self._resume
 
     async def carry(self, place: PlaceLike) -> Outcome:
         """Ask the engine and relay its answer.
@@ -152,6 +122,7 @@ class Proxy:
         outcome = Outcome.INTERNAL_ERROR
         try:
             answer = await self._ask(place)
+            place.answered()
             self._call.body.release()
             self._release()
             outcome = await self._pass_on(answer, place)
@@ -170,10 +141,13 @@ class Proxy:
     def _end_try(self, outcome: Outcome | None = None) -> None:
         """The engine has said all it had to say to this try, or nobody waits for it any more."""
         self._patience.stop()
+        if self._try_now is not None:
+            self._try_now.end()
         span, self._span = self._span, None
         if span is not None:
             span.end(outcome)
-            self._took(self._clock.seconds() - (self._exchange.sent_at or 0.0))
+            if self._sent:
+                self._took(self._clock.seconds() - (self._exchange.sent_at or 0.0))
 
     # To the engine
 
@@ -194,8 +168,11 @@ class Proxy:
                     place.broken()
                 raise self._unreachable(fault) from fault
             if not self._refuses(answer):
+                if answer.code >= 500:
+                    self._complain(place.upstream, answer.code)
                 return answer
             self._exchange.trace.event("refused_by_engine", status=answer.code)
+            self._complain(place.upstream, answer.code, "; what it refuses is sent again later")
             kept = KeptAnswer(answer, *await gather(answer, self._clock))
             self._end_try()
             if not await place.again(connected=True):
@@ -204,6 +181,8 @@ class Proxy:
     async def _try(self, upstream: str) -> UpstreamResponse:
         self._patience.sent()
         self._exchange.sent_at = self._clock.seconds()
+        self._try_now = book = self._begin_try(upstream)
+        self._sent = True
         self._span = span = self._exchange.trace.upstream(upstream)
         headers = self._head()
         span.inject(headers)
@@ -213,8 +192,12 @@ class Proxy:
             )
         except UpstreamError as fault:
             span.failed(type(fault).__name__)
+            self._sent = not fault.never_sent
+            book.failed(fault.reason)
             raise
         span.status(answer.code)
+        book.answered(answer.code, own_key=self._call.model.api_key is not None)
+        self._answered(answer.code)
         return answer
 
     def _refuses(self, answer: UpstreamResponse) -> bool:
@@ -223,6 +206,18 @@ class Proxy:
             return False
         return answer.code == 503 or (
             answer.code == 429 and self._call.model.engine is EngineKind.TEI
+        )
+
+    def _complain(self, upstream: str, status: int, rest: str = "") -> None:
+        self._repeats.say(
+            f"{upstream} {status}",
+            self._log.warn,
+            "{model}: the engine at {upstream} answers with status {status}{rest}",
+            model=self._call.model.name,
+            upstream=upstream,
+            status=status,
+            rest=rest,
+            about=self._exchange.about,
         )
 
     def _unreachable(self, fault: UpstreamError) -> Problem:
@@ -271,7 +266,7 @@ class Proxy:
         self._patience.begun()
         meter = AnswerMeter(self._exchange)
         look = meter.data if answer.code < 300 and is_json(_readable_type(answer)) else None
-        relay = Relay(self._reply, self._patience.heard, look)
+        relay = Relay(self._reply, self._heard, look)
         answer.deliverBody(relay)
         if await relay.done is End.BROKEN:
             place.broken()
@@ -284,8 +279,8 @@ class Proxy:
     async def _pass_stream(self, answer: UpstreamResponse, place: PlaceLike) -> Outcome:
         splitter = EventSplitter()
         self._reply.begin_stream(answer.code, answer.phrase, self._headers(answer), splitter)
-        relay = StreamRelay(self._reply, self._patience.heard, splitter, self._meter.event)
-        self._meter.begin(self._patience.begun, place.content, lambda: self._end_soon(relay))
+        relay = StreamRelay(self._reply, self._heard, splitter, self._meter.event)
+        self._meter.begin(self._content_begins, place.content, lambda: self._end_soon(relay))
         answer.deliverBody(relay)
         try:
             end = await relay.done
@@ -315,6 +310,26 @@ class Proxy:
             self._reply.write(rest)
         self._reply.finish()
         return Outcome.UPSTREAM_ERROR if self._meter.error is not None else Outcome.OK
+
+    def _heard(self) -> None:
+        self._patience.heard()
+        if self._try_now is not None:
+            self._try_now.heard()
+
+    def _content_begins(self) -> None:
+        self._patience.begun()
+        if self._try_now is not None:
+            self._try_now.content()
+
+    def _pause(self) -> None:
+        self._patience.hold()
+        if self._try_now is not None:
+            self._try_now.pause()
+
+    def _resume(self) -> None:
+        self._patience.release()
+        if self._try_now is not None:
+            self._try_now.resume()
 
     def _end_soon(self, relay: StreamRelay) -> None:
         """The last event has come: what keeps the connection open now is no answer any more."""
@@ -369,7 +384,8 @@ class Proxy:
             "upstream_status": answer.code,
             "request_id": self._exchange.request_id,
         }
-        self._reply.last_words(error_frame(said.error_object(message=default), members))
+        frame = error_frame(said.error_object(message=default), members)
+        self._reply.last_words(frame, answer.code if failed else 502)
         return Outcome.UPSTREAM_STATUS if failed else Outcome.UPSTREAM_ERROR
 
 

@@ -7,6 +7,7 @@ import math
 from twisted_gateway.core.decision import Reason, Refused
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.web.known import rounded
 
 RETRY_JITTER = 0.25
 MOST_RETRY_SECONDS = 60
@@ -39,10 +40,10 @@ def refusal(decision: Refused, chance: float) -> Problem:
         "kv_usage": engine.kv_usage,
         "max_inflight": engine.max_inflight,
         "in_engine": engine.in_engine,
-        "sample_age_seconds": _rounded(engine.sample_age_seconds),
-        "waited_seconds": _rounded(decision.waited_seconds),
+        "sample_age_seconds": rounded(engine.sample_age_seconds),
+        "waited_seconds": rounded(decision.waited_seconds),
         "position": standing.position,
-        "wait_estimate_seconds": _rounded(standing.eta_seconds),
+        "wait_estimate_seconds": rounded(standing.eta_seconds),
     }
     return Problem(
         reason.value,
@@ -63,7 +64,3 @@ def _retry_after(decision: Refused, chance: float) -> int:
     expected = decision.place_seconds if decision.place_seconds is not None else float(least)
     jittered = round(expected * (1 + RETRY_JITTER * (2 * chance - 1)))
     return max(1, least, min(MOST_RETRY_SECONDS, jittered))
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

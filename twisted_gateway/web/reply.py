@@ -173,12 +173,18 @@ class Reply:
             self._close()
             self._request.answer_problem(why)
         elif self._state is not _State.BODY and self._at_boundary():
-            self.last_words(why.frame(self._exchange.request_id))
+            self.last_words(why.frame(self._exchange.request_id), why.status)
         else:
             self.abort()
 
-    def last_words(self, frame: bytes) -> None:
-        """Write one last event into the stream and end it; the caller knows it is at a boundary."""
+    def last_words(self, frame: bytes, status: int) -> None:
+        """Write one last event into the stream and end it; the caller knows it is at a boundary.
+
+        Args:
+            frame: says what failed.
+            status: what the answer would have been, were its 200 not on the wire.
+        """
+        self._exchange.meant_status = status
         self.write(frame)
         self.finish()
 

@@ -7,27 +7,30 @@ timer alone guard a slow one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, AnyStr, Protocol, cast
+from typing import Any, AnyStr, cast
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.http import datetimeToString
 
+from twisted_gateway.core import caching
 from twisted_gateway.core.errors import PROBLEM_TYPE, TITLES, Problem
 from twisted_gateway.core.headers import Networks, is_trusted, is_websocket_handshake, pairs
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.web.channel import GatewayChannel
-from twisted_gateway.web.cors import Cors
 from twisted_gateway.web.exchange import Exchange
-from twisted_gateway.web.intake import Body, BodyRule, HeldBytes
+from twisted_gateway.web.host import Host
+from twisted_gateway.web.intake import Body
 from twisted_gateway.web.problems import (
     body_too_large,
     body_too_slow,
     held_too_much,
     internal_error,
+    no_path,
+    no_websocket,
 )
 from twisted_gateway.web.target import (
     is_well_formed,
@@ -38,40 +41,7 @@ from twisted_gateway.web.target import (
 from twisted_gateway.web.transport import waiting_bytes
 from twisted_gateway.web.upload import Upload
 
-
 _OF_CHANNEL = frozenset({b"connection", b"content-length", b"date", b"server"})
-
-
-class Host(Protocol):
-    """What a request needs of its site.
-
-    Attributes:
-        reactor: for the timer of the body.
-        held: bytes of request bodies held by the process.
-        retry_after_seconds: what a client is told that comes when too much is held.
-    """
-
-    reactor: IReactorTime
-    held: HeldBytes
-    retry_after_seconds: float
-
-    @property
-    def max_body_bytes(self) -> int:
-        """The largest body that any model takes."""
-
-    @property
-    def body_seconds(self) -> float:
-        """The longest time that any model gives a whole body."""
-
-    def body_rule(self, request: GatewayRequest) -> BodyRule:
-        """What holds for the body of a request whose head has been read."""
-
-    @property
-    def cors(self) -> Cors:
-        """The cross-origin policy."""
-
-    def open_exchange(self, request: GatewayRequest) -> Exchange:
-        """Begin the book of a request whose head has been read."""
 
 
 class GatewayRequest(server.Request):
@@ -80,6 +50,7 @@ class GatewayRequest(server.Request):
     Attributes:
         exchange: opened when the head has been read.
         content: the body so far, where it is held.
+        private: whether the answer is for this client alone, who has shown a token.
         upload: the body, while the request is handled and it may still come; None where it is
             held.
     """
@@ -90,6 +61,7 @@ class GatewayRequest(server.Request):
     _log = RequestLogger()
     defaultContentType = None
     _parsePOSTFormSubmission = False
+    private = False
     upload: Upload | None = None
     _body_limit = 0
     _refused = False
@@ -170,15 +142,10 @@ class GatewayRequest(server.Request):
         elif not self._names_one_host():
             self.answer_problem(malformed_host())
         elif is_websocket_handshake(pairs(self.requestHeaders.getAllRawHeaders())):
-            self.answer_problem(
-                Problem(
-                    "websocket",
-                    426,
-                    "This gateway does not speak WebSocket; send a plain HTTP/1.1 request.",
-                    outcome=Outcome.BAD_REQUEST,
-                    headers={"Upgrade": "HTTP/1.1", "Connection": "Upgrade"},
-                )
-            )
+            self.answer_problem(no_websocket())
+        elif self.path == b"*":
+            # Twisted would answer OPTIONS itself, whatever it is for, and nobody would know.
+            self.answer_problem(no_path(self.method.decode("ascii")))
         elif (preflight := self._preflight()) is not None:
             self.exchange.route = "preflight"
             self.send_head(204, b"No Content", preflight)
@@ -222,6 +189,11 @@ class GatewayRequest(server.Request):
 
     # Going out
 
+    def make_private(self) -> None:
+        """Have no shared cache keep the answer, whatever its origin says: a token was shown."""
+        self.private = True
+        self.setHeader(b"Cache-Control", caching.private())
+
     @property
     def gone(self) -> bool:
         """Whether nothing can be written any more."""
@@ -235,6 +207,8 @@ class GatewayRequest(server.Request):
         seen: set[bytes] = set()
         for name, value in headers:
             key = name.lower()
+            if self.private and key == b"cache-control":
+                value = caching.private(value)
             if key in seen or key == b"vary":
                 # What CORS has said varies goes on varying.
                 self.responseHeaders.addRawHeader(name, value)
@@ -254,7 +228,8 @@ class GatewayRequest(server.Request):
         """Write a whole answer and end the request with this outcome."""
         if self.gone:
             return
-        self.setResponseCode(code, TITLES.get(code, "OK").encode("ascii"))
+        # None: twisted.web has a phrase for what the gateway itself never says.
+        self.setResponseCode(code, TITLES.get(code, "").encode("ascii") or None)
         self.setHeader(b"Content-Type", content_type)
         self.setHeader(b"Content-Length", b"%d" % len(body))
         for name, value in headers:

@@ -1,12 +1,12 @@
 """The path of a request to a service: what for, who asks, ask it, answer.
 
-A request with `X-Service` comes here on whatever path. One whose operation takes its body as it
-comes is here as soon as its head is read, so that a client that may not is told before it sends a
-gigabyte.
+A request with `X-Service` comes here on whatever path, as soon as its head is read: a client that
+may not is told before its body is taken in, be that a gigabyte.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,16 +20,16 @@ from twisted_gateway.web import service_problems as problems
 from twisted_gateway.web.catalogue import Catalogue, Target
 from twisted_gateway.web.door import Door
 from twisted_gateway.web.errands import Errands
-from twisted_gateway.web.intake import BodyRule
+from twisted_gateway.web.intake import MAX_IDLE_BODY_BYTES, BodyRule
 from twisted_gateway.web.parameters import read_fields, read_parameters
 from twisted_gateway.web.request import GatewayRequest
-from twisted_gateway.web.service_answer import send_document
+from twisted_gateway.web.service_answer import make_inert, send_document
 from twisted_gateway.web.service_call import ServiceCall
 from twisted_gateway.web.service_list import described
 from twisted_gateway.web.serving import Entered, serve
 
-MAX_IDLE_BODY_BYTES = 65_536
-"""The largest body of a request for which a body means nothing."""
+NOTHING_TAKEN = BodyRule(sys.maxsize, from_head=True)
+"""For a request that is refused at its head: no bound of its body is why."""
 
 UNKNOWN_ROUTE = "services"
 """What metrics and log call a request that names no service, or no resource, that there is."""
@@ -55,17 +55,19 @@ class Services:
         self._entered = entered
 
     def body_rule(self, request: GatewayRequest) -> BodyRule | None:
-        """Say what holds for a request's body; None where it asks for no service that there is."""
+        """Say what holds for a request's body; None where it asks for no service."""
         if not is_for_service(request):
             return None
         try:
             return rule_of(self._find(request))
         except Problem:
-            # It is told so when its body has come; what its body may be, everybody's rule says.
-            return None
+            return NOTHING_TAKEN
 
     def serve(self, request: GatewayRequest) -> Deferred[None]:
         """Serve one request, to its one outcome; see `serving.serve`."""
+        # The path says nothing of what is asked for: no cache may take the answer for the path's.
+        request.responseHeaders.addRawHeader(b"Vary", b"X-Service, X-Resource, Authorization")
+        make_inert(request)
         return serve(request, UNKNOWN_ROUTE, self._serve, self._entered)
 
     async def _serve(self, request: GatewayRequest) -> Outcome:
@@ -89,9 +91,13 @@ class Services:
     async def carry(self, request: GatewayRequest, target: Target) -> Outcome:
         """Have the operation of a request that was let in carried out, and answer.
 
+        Its body is taken in first, unless the operation takes it as it comes.
+
         Raises:
             Problem: what the client is to be told.
         """
+        if target.operation.body is not BodyUse.STREAMED:
+            await request.receive()
         parameters = _parameters(request, target)
         return await self._errands.answer(
             request, target.adapter, lambda call: _ask(request, target, parameters, call)
@@ -107,6 +113,7 @@ class Services:
         return serve(request, "/v1/services", self._index, self._entered)
 
     async def _index(self, request: GatewayRequest) -> Outcome:
+        request.responseHeaders.addRawHeader(b"Vary", b"Authorization")
         principal = await self._door.admit_anybody(request)
         services = {
             name: described(configured, self._door.guard, principal)
@@ -163,7 +170,7 @@ def rule_of(target: Target) -> BodyRule:
     use, limit_bytes = target.operation.body, target.adapter.max_body_bytes
     if use is BodyUse.NONE:
         limit_bytes = min(limit_bytes, MAX_IDLE_BODY_BYTES)
-    return BodyRule(limit_bytes, use is BodyUse.STREAMED)
+    return BodyRule(limit_bytes, from_head=True)
 
 
 def _only(request: GatewayRequest, name: bytes) -> str | None:

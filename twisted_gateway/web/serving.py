@@ -21,6 +21,11 @@ Entered = Callable[[str], Callable[[], None]]
 """Told of the model of a request that is under way; gives what is called when it has ended."""
 
 
+def nothing_entered(model: str) -> Callable[[], None]:
+    """Count nothing: for work that counts its requests itself."""
+    return lambda: None
+
+
 def serve(request: GatewayRequest, route: str, work: Work, entered: Entered) -> Deferred[None]:
     """Serve one request, to its one outcome.
 
@@ -53,7 +58,8 @@ async def _serve(request: GatewayRequest, exchange: Exchange, work: Work, entere
         outcome = interrupted(request, exchange.interruption())
     except Exception:
         # A fault of ours: the client is told in whatever form is open, and the log knows.
-        exchange.end(interrupted(request, internal_error()))
+        if exchange.outcome is None:
+            exchange.end(interrupted(request, internal_error()))
         raise
     finally:
         left()

@@ -24,7 +24,7 @@ from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.web.channel import GatewayChannel
 from twisted_gateway.web.cors import Cors
 from twisted_gateway.web.exchange import Exchange
-from twisted_gateway.web.intake import BodyRule, HeldBytes
+from twisted_gateway.web.intake import MAX_IDLE_BODY_BYTES, BodyRule, HeldBytes
 from twisted_gateway.web.legacy import Legacy
 from twisted_gateway.web.models import Models
 from twisted_gateway.web.operations import Operations
@@ -48,11 +48,14 @@ class Bounds:
         max_body_bytes: the largest body that any model takes.
         body_seconds: the longest time that any model gives a whole body.
         cors: the cross-origin policy.
+        tokens_everywhere: whether every model takes a token, so that one can be asked for before
+            the body says which model it is.
     """
 
     max_body_bytes: int
     body_seconds: float
     cors: Cors
+    tokens_everywhere: bool = False
 
     @classmethod
     def of(cls, config: Config) -> Bounds:
@@ -62,6 +65,7 @@ class Bounds:
             max((model.max_body_bytes for model in models), default=config.max_body_bytes),
             max((model.timeouts.body_seconds for model in models), default=60.0),
             Cors(config.cors_origins),
+            bool(models) and all(model.require_auth for model in models),
         )
 
 
@@ -187,8 +191,13 @@ class GatewaySite(Site):
         return self._bounds().max_body_bytes
 
     def body_rule(self, request: GatewayRequest) -> BodyRule:
-        """What holds for this body: the service's rule, else `Bounds`."""
-        return self._service_body(request) or BodyRule(self.max_body_bytes)
+        """What holds for this body: the service's rule, else `Bounds` where it is for a model."""
+        rule = self._service_body(request)
+        if rule is not None:
+            return rule
+        if request.method != b"POST" or not request.path.startswith(b"/v1/"):
+            return BodyRule(min(MAX_IDLE_BODY_BYTES, self.max_body_bytes))
+        return BodyRule(self.max_body_bytes, from_head=self._bounds().tokens_everywhere)
 
     @property
     def body_seconds(self) -> float:

@@ -13,6 +13,7 @@ _ABSOLUTE = re.compile(rb"(?i)\Ahttps?://[^/?]*")
 # Visible ASCII but `#`: a fragment, which is no part of a target, would be dropped on the way and
 # leave another path than the one that was judged (RFC 9112, section 3.2).
 _TARGET = re.compile(rb"[!\"$-~]+")
+_SIMPLE = re.compile(rb"[A-Za-z0-9/_-]*")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 
 
@@ -31,13 +32,27 @@ def is_well_formed(method: bytes, uri: bytes, path: bytes) -> bool:
     return bool(_TOKEN.fullmatch(method) and _TARGET.fullmatch(uri) and _is_plain(path))
 
 
+def readings(path: bytes) -> frozenset[tuple[bytes, ...]]:
+    """Give the segments that servers find in a path which takes more than letters to spell.
+
+    They decode it before they take it apart, or after; a backslash is a slash to some, and
+    what follows a `;` in a segment (RFC 3986, section 3.3) is to many no part of its name. Empty
+    segments are left out.
+    """
+    before = _named(unquote_to_bytes(path).replace(b"\\", b"/"))
+    after = unquote_to_bytes(b"/".join(_named(path))).replace(b"\\", b"/")
+    return frozenset(tuple(filter(None, one)) for one in (before, after.split(b"/")))
+
+
 def malformed_target() -> Problem:
     """What `is_well_formed` is not."""
     return Problem(
         "malformed_target",
         400,
         "The method must be a token, the target visible ASCII without #, and its path "
-        "percent-encoded UTF-8 without segments that are . or ..",
+        "percent-encoded UTF-8 without segments that are . or .., "
+        "and mean the same place to every server: no escaped slashes, backslashes or parameters "
+        "on the way to a route's prefix.",
         outcome=Outcome.BAD_REQUEST,
     )
 
@@ -54,9 +69,15 @@ def malformed_host() -> Problem:
 
 def _is_plain(path: bytes) -> bool:
     """Whether a path is UTF-8 and leads nowhere else once somebody resolves its dots."""
-    decoded = unquote_to_bytes(path)
+    if _SIMPLE.fullmatch(path):
+        return True
     try:
-        decoded.decode("utf-8")
+        unquote_to_bytes(path).decode("utf-8")
     except UnicodeDecodeError:
         return False
-    return not {b".", b".."} & set(decoded.replace(b"\\", b"/").split(b"/"))
+    return not any(one in (b".", b"..") for reading in readings(path) for one in reading)
+
+
+def _named(path: bytes) -> list[bytes]:
+    """Give a path's segments, each less its parameters."""
+    return [segment.partition(b";")[0] for segment in path.split(b"/")]

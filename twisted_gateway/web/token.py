@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import CancelledError, Deferred
+from collections.abc import Iterable
+
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent
 
 from twisted_gateway.auth.provider import ANSWER_SECONDS, MAX_TOKEN_ANSWER_BYTES
 from twisted_gateway.config.schema import Auth
 from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.headers import pairs
 from twisted_gateway.core.outcome import Outcome
-from twisted_gateway.telemetry.log import work_for
 from twisted_gateway.upstream.errors import UpstreamError
 from twisted_gateway.upstream.whole import WholeAnswer, ask
-from twisted_gateway.web.exchange import Cut
-from twisted_gateway.web.problems import body_too_large
+from twisted_gateway.web.door import Door
+from twisted_gateway.web.intake import BodyRule
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.service_problems import failed
+from twisted_gateway.web.serving import Entered, serve
 
 MAX_REQUEST_BYTES = 65_536
 """The largest token request; one with a signed assertion has a few kilobytes."""
@@ -34,49 +38,38 @@ class TokenEndpoint:
     read them.
 
     Args:
+        door: lets them in.
         agent: sends.
         clock: for the bound on the time.
+        entered: counts requests under way.
     """
 
-    def __init__(self, agent: IAgent, clock: IReactorTime) -> None:
+    def __init__(self, door: Door, agent: IAgent, clock: IReactorTime, entered: Entered) -> None:
         """Know no issuer yet."""
+        self._door = door
         self._agent = agent
         self._clock = clock
+        self._entered = entered
         self._url: str | None = None
 
     def adopt(self, auth: Auth | None) -> None:
         """Put `auth` in force."""
         self._url = None if auth is None else auth.token_url
 
+    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
+        """Say what holds for a request's body; None where it is no token request."""
+        return BodyRule(MAX_REQUEST_BYTES) if request.path == ROUTE.encode("ascii") else None
+
     def serve(self, request: GatewayRequest) -> Deferred[None]:
-        """Pass one request on.
+        """Pass one request on; see `serving.serve`.
 
-        Returns:
-            Fires with None when it is answered. Cancelling it drops the issuer's connection.
+        Cancelling it drops the issuer's connection.
         """
-        exchange = request.exchange
-        exchange.route = ROUTE
-        exchange.ends_itself = True
-        exchange.work = Deferred.fromCoroutine(self._serve(request))
-        return exchange.work
+        return serve(request, ROUTE, self._serve, self._entered)
 
-    async def _serve(self, request: GatewayRequest) -> None:
-        work_for(request.exchange.about)
-        try:
-            answer = await self._ask(request)
-        except Problem as problem:
-            request.answer_problem(problem)
-        except CancelledError:
-            why = request.exchange.interruption()
-            if isinstance(why, Cut):
-                request.abort()
-                request.exchange.end(why.outcome)
-            else:
-                request.answer_problem(why)
-        else:
-            _answer(request, answer)
-        if not request.finished:
-            await request.closed()
+    async def _serve(self, request: GatewayRequest) -> Outcome:
+        await self._door.admit(request)
+        return _answer(request, await self._ask(request))
 
     async def _ask(self, request: GatewayRequest) -> WholeAnswer:
         """Ask the issuer.
@@ -84,7 +77,8 @@ class TokenEndpoint:
         Raises:
             Problem: there is none, the request is none for it, or it did not answer.
         """
-        if self._url is None:
+        url = self._url
+        if url is None:
             raise Problem(
                 "not_found",
                 404,
@@ -92,8 +86,6 @@ class TokenEndpoint:
                 outcome=Outcome.BAD_REQUEST,
             )
         body = request.content.whole()
-        if len(body) > MAX_REQUEST_BYTES:
-            raise body_too_large(MAX_REQUEST_BYTES, f"this one has {len(body)}")
         fields = request.requestHeaders
         content_type = fields.getRawHeaders(b"Content-Type", [b""])[0]
         if content_type.partition(b";")[0].strip().lower() != _FORM:
@@ -111,22 +103,47 @@ class TokenEndpoint:
             if value[:6].lower() == b"basic "
         ]
         headers.append((b"X-Request-ID", request.exchange.request_id.encode("ascii")))
+        return await self._traced(request, url, headers, body)
+
+    async def _traced(
+        self,
+        request: GatewayRequest,
+        url: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> WholeAnswer:
+        """Send it, as a client span of the request's trace.
+
+        Raises:
+            Problem: the issuer did not answer.
+        """
+        span = request.exchange.trace.upstream(url)
+        fields = Headers()
+        span.inject(fields)
+        outcome: Outcome | None = None
         try:
-            return await ask(
+            answer = await ask(
                 self._agent,
                 self._clock,
                 b"POST",
-                self._url,
-                headers,
+                url,
+                [*headers, *pairs(fields.getAllRawHeaders())],
                 body,
                 limit_bytes=MAX_TOKEN_ANSWER_BYTES,
                 seconds=ANSWER_SECONDS,
             )
+            span.status(answer.code)
+            return answer
         except UpstreamError as fault:
-            raise failed("The issuer's token endpoint", fault) from fault
+            span.failed(type(fault).__name__)
+            problem = failed("The issuer's token endpoint", fault)
+            outcome = problem.outcome
+            raise problem from fault
+        finally:
+            span.end(outcome)
 
 
-def _answer(request: GatewayRequest, answer: WholeAnswer) -> None:
+def _answer(request: GatewayRequest, answer: WholeAnswer) -> Outcome:
     headers = [
         (name, value) for name in _PASSED for value in answer.headers.getRawHeaders(name, [])[:1]
     ]
@@ -135,3 +152,4 @@ def _answer(request: GatewayRequest, answer: WholeAnswer) -> None:
     kind = answer.headers.getRawHeaders(b"Content-Type", [b"application/octet-stream"])[0]
     outcome = Outcome.OK if answer.code < 400 else Outcome.UPSTREAM_STATUS
     request.answer(answer.code, kind, answer.body, headers, outcome)
+    return outcome

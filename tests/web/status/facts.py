@@ -9,6 +9,15 @@ from twisted_gateway.web.status import reasons
 
 Tree = dict[str, Any]
 
+SERVED = {
+    "silent_seconds": None,
+    "expected_seconds": None,
+    "faults_in_a_row": 0,
+    "fault_status": None,
+    "unreached": "",
+}
+"""How an engine fares by our own requests, where nothing is amiss."""
+
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
 
 
@@ -64,6 +73,7 @@ def engine(**changes: Any) -> Tree:
         "judged_by": "fresh",
         "hold": None,
         "observer": observer(),
+        **SERVED,
     } | changes
 
 
@@ -98,6 +108,8 @@ def model(**changes: Any) -> Tree:
         "rates": {
             "prefill_tokens_per_second": 525.0,
             "decode_tokens_per_second": 25.0,
+            "prefill_source": "learned",
+            "decode_source": "configured",
             "learned": True,
         },
         "replicas": 1,
@@ -117,7 +129,7 @@ def ungated(**changes: Any) -> Tree:
     """One model without a gate; observed, unless its engines say otherwise."""
     seen = {"number": 0, "address": "http://10.0.0.1:8000", "running": 3, "waiting": 1}
     seen |= {"kv_usage": None, "kv_tokens": None, "sample_age_seconds": 1.5, "judged_by": None}
-    seen |= {"hold": None, "drift": False, "observer": observer()}
+    seen |= {"hold": None, "drift": False, "observer": observer(), **SERVED}
     free = {"gated": False, "max_inflight": None, "in_engine": None, "engines": [seen]}
     return model(**free | changes)
 
@@ -134,6 +146,7 @@ def trend(**changes: Any) -> Tree:
         "refused": [*gap, 0, 0, 0, 2, 1, 0],
         "refused_by_reason": {"deadline": 1, "queue_full": 2},
         "ended": {"ok": 80, "rejected": 3},
+        "answered": {"2xx": 80},
     } | changes
 
 
@@ -156,6 +169,7 @@ def facts(models: Tree, **changes: Any) -> Tree:
         "uptime_seconds": 12.0,
         "draining": False,
         "requests_in_flight": 2,
+        "refused_configuration": [],
         "refused_without_model": {},
         "models": models,
         "groups": groups,

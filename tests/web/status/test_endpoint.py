@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.stack import CONFIG, ROLE, Client, Stack, dechunked, token
 from tests.support import TestCase
-from twisted_gateway.web.status import endpoint
 from twisted_gateway.web.status.streams import MOST_STREAMS, STALL_SECONDS
 
 SHARED = """
@@ -33,6 +32,20 @@ def boards(client: Client) -> list[dict[str, Any]]:
         for line in event.splitlines()
         if line.startswith("data: ")
     ]
+
+
+def slow_down(case: TestCase, stack: Stack, seconds: float) -> list[int | None]:
+    """Let the status take so long to make; gives what grows with each making."""
+    status, made = stack.gateway.operations.status, []
+    facts = status.facts
+
+    def slow(most_parked: int | None = None) -> Any:
+        made.append(most_parked)
+        stack.reactor.rightNow += seconds
+        return facts(most_parked)
+
+    case.patch(status, "facts", slow)
+    return made
 
 
 class FormTests(TestCase):
@@ -166,7 +179,7 @@ class FormTests(TestCase):
         self.patch(stack.gateway.operations.status, "_note", fails)
         stack.advance(3)
         self.assertEqual(len(calls), 3)
-        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 3)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
         self.patch(stack.gateway.operations.status, "_note", note)
 
 
@@ -309,6 +322,23 @@ class StreamTests(TestCase):
         self.assertEqual([one.outcome.value for one in stack.entries], ["client_stalled"])
         self.assertGreater(len(boards(other)), STALL_SECONDS)
 
+    def test_a_slow_reader(self) -> None:
+        """One that takes 500 bytes a second keeps its stream, however long a board takes it."""
+        stack = Stack(self)
+        watcher = stack.client().get("/status/events")
+        watcher.wire.congested = True
+        stack.advance(2)
+        waiting = len(watcher.wire.dataBuffer)
+        seconds = int(2 * STALL_SECONDS)
+        self.assertGreater(waiting, 0)
+        for _ in range(seconds):
+            watcher.wire.take(500)
+            stack.advance(1)
+        self.assertFalse(watcher.wire.aborted)
+        self.assertEqual(len(watcher.wire.dataBuffer), waiting)
+        stack.advance(STALL_SECONDS + 2)
+        self.assertTrue(watcher.wire.aborted)
+
     def test_a_reader_that_catches_up(self) -> None:
         """One that was slow for a while goes on with the board of then."""
         stack = Stack(self)
@@ -355,6 +385,19 @@ class StreamTests(TestCase):
         self.assertEqual((client.status, client.received.endswith(b"\r\n\r\n")), (200, True))
         self.assertEqual(len(stack.gateway.operations.status._streams), 0)
 
+    def test_drain_without_a_board(self) -> None:
+        """A board that can't be made keeps nobody from ending; that is said once a minute."""
+        stack = Stack(self, "drainSeconds: 30\n" + CONFIG)
+        watcher = stack.client().get("/status/events")
+        self.patch(stack.gateway.operations.status, "_board", lambda: 1 / 0)
+        stack.advance(30)
+        self.assertFalse(watcher.whole)
+        drained = stack.gateway.drain()
+        stack.advance(4)
+        self.assertTrue(watcher.whole)
+        self.assertTrue(drained.called)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
     def test_http_1_0(self) -> None:
         """An old proxy gets the events without chunks."""
         stack = Stack(self)
@@ -363,20 +406,57 @@ class StreamTests(TestCase):
         self.assertEqual(len(boards(client)), 1)
 
     def test_boards_that_take_long(self) -> None:
-        """Where a board takes half a second to make, it is made every ten seconds."""
+        """Where a board takes 100 ms to make it comes every third second; at worst every tenth."""
+        for took_seconds, apart_seconds in ((0.101, 3), (2.0, 10)):
+            stack = Stack(self)
+            watcher = stack.client().get("/status/events")
+            slow_down(self, stack, took_seconds)
+            stack.advance(120, step=1)
+            self.assertLessEqual(abs(len(boards(watcher)) - 1 - 120 / apart_seconds), 2)
+
+    def test_tenants_of_a_queue(self) -> None:
+        """How a tenant is shown is worked out once, however many of its requests wait."""
         stack = Stack(self)
-        watcher = stack.client().get("/status/events")
-        status = stack.gateway.operations.status
-        facts = status.facts
+        for number in range(12):
+            stack.client(f"192.0.2.{number % 2}").chat()
+        facts = stack.gateway.operations.status.facts
+        shown, asked = facts._shown, []
 
-        def slow(most_parked: int | None) -> Any:
-            stack.reactor.rightNow += 0.5
-            return facts(most_parked)
+        def counted(tenant: str) -> str:
+            asked.append(tenant)
+            return shown(tenant)
 
-        self.patch(status, "facts", slow)
-        stack.advance(60)
-        rest = endpoint.TICK_SECONDS * (1 + endpoint.MOST_RESTED_TICKS)
-        self.assertLessEqual(abs(len(boards(watcher)) - 1 - 60 / rest), 1)
+        self.patch(facts, "_shown", counted)
+        self.assertEqual(len(facts()["models"]["reasoning"]["parked"]), 8)
+        self.assertEqual(sorted(asked), sorted(set(asked)))
+
+    def test_newcomers_to_boards_that_take_long(self) -> None:
+        """They get the one that there is; those who are refused have none made for them."""
+        stack = Stack(self)
+        made = slow_down(self, stack, 0.05)
+        watchers = [stack.client().get("/status/events") for _ in range(MOST_STREAMS + 3)]
+        self.assertEqual([one.status for one in watchers], [200] * MOST_STREAMS + [503] * 3)
+        self.assertEqual(len(made), 1)
+
+    def test_pages_that_take_long(self) -> None:
+        """Whoever asks again at once gets the same again; a second later a fresh one."""
+        stack = Stack(self)
+        made = slow_down(self, stack, 0.1)
+        for path in ("/status", "/status.json"):
+            del made[:]
+            first, second = (stack.client().get(path) for _ in range(2))
+            self.assertEqual((len(made), first.body), (1, second.body))
+            stack.advance(1)
+            stack.client().get(path)
+            self.assertEqual(len(made), 2)
+
+    def test_pages_that_take_no_time(self) -> None:
+        """They are always what is so now."""
+        stack = Stack(self)
+        made = slow_down(self, stack, 0)
+        for _ in range(3):
+            stack.client().get("/status.json")
+        self.assertEqual(len(made), 3)
 
     def test_large_boards(self) -> None:
         """A board of 250 kB comes every third second."""

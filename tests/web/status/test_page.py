@@ -173,9 +173,9 @@ class PageTests(TestCase):
             "time to first token 3.2 s p95 9.1 s",
             "refused 3",
             "1 deadline, 2 queue_full, of 83 requests that ended",
-            "http://10.0.0.1:8000 4 of 4 4 1 42 % 1.5 s ago its gauges",
+            "http://10.0.0.1:8000 4 of 4 4 1 42 % 1.5 s ago nothing due its gauges",
             "1 3.2 s ≈ 40 s interactive 12,345 3fa9c1d20b77 stream the next place",
-            "reads 525 tokens a second of a prompt alone and writes 25",
+            "reads 525 tokens a second of a prompt alone (learned) and writes 25",
             "Settings in force (1 of 2 are not defaults)",
             "drainSeconds 5 config.yaml line 1",
         ):
@@ -224,7 +224,7 @@ class PageTests(TestCase):
         """A gate without gauges (Ollama) shows its own count and claims nothing of the engine."""
         one = engine(observer=None, judged_by="unobserved", running=None, kv_usage=None)
         text = read({"a": model(engine="ollama", observed=False, engines=[one])}).text
-        self.assertIn("http://10.0.0.1:8000 3 of 4 our own count", text)
+        self.assertIn("http://10.0.0.1:8000 3 of 4 nothing due our own count", text)
         self.assertNotIn("unknown", text)
 
     def test_no_gate(self) -> None:

@@ -126,10 +126,79 @@ class SentenceTests(TestCase):
         gone = observer(ok=False, stale=True, reason=REFUSED)
         one = engine(judged_by="ledger", hold="refused_connection", observer=gone)
         words = (
-            "The engine refused a connection or broke off an answer; gauges stale for 1.5 s: "
-            "connection refused; one request at a time may try. 1 waits."
+            "The engine could not be reached, or broke off an answer; gauges stale for 1.5 s: "
+            "connection refused; one request at a time goes to try. 1 waits."
         )
         self.said(full(engines=[one]), as_state="shut", words=words)
+
+    def test_an_engine_that_is_down_has_no_trial_under_way(self) -> None:
+        """Where nobody waits nobody tries, and what the engine does is not known."""
+        one = engine(hold="refused_connection", own=0, in_engine=0, running=0)
+        one |= {"unreached": "the name of the host is unknown"}
+        words = (
+            "The engine cannot be reached (the name of the host is unknown); the next request "
+            "tries it. Nobody waits."
+        )
+        self.said(model(in_engine=0, engines=[one]), as_state="shut", words=words)
+
+    def test_an_engine_that_runs_what_has_ended_here(self) -> None:
+        """Beside a gauge of 1 nobody calls it idle."""
+        one = engine(own=0, in_engine=0, running=1)
+        words = "Nobody waits: by its gauges the engine still runs what has ended here."
+        self.said(model(in_engine=0, engines=[one]), as_state="idle", words=words)
+
+    def test_judged_closed_while_the_observer_is_new(self) -> None:
+        """After a reload the gate knows that gauges are stale before the new observer does."""
+        fresh = observer(ok=False, reason="not polled yet", polls=0)
+        one = engine(judged_by="closed", hold="stale_closed", observer=fresh)
+        words = (
+            "Gauges stale for 1.5 s: not polled yet; nothing is let in until they can be read "
+            "(whenStale: closed). 1 waits."
+        )
+        self.said(full(engines=[one]), as_state="shut", words=words)
+
+    def test_failing(self) -> None:
+        """Errors in a row are said, with what they hint at, gated or not."""
+        for status, hint in (
+            (500, ""),
+            (404, " (does it know the model by upstreamModel, and the path?)"),
+            (401, " (is its apiKey right?)"),
+        ):
+            bad = {"faults_in_a_row": 12, "fault_status": status, "own": 0, "running": 0}
+            said = f"The engine answered its last 12 requests with status {status}{hint}."
+            self.said(
+                model(in_engine=0, engines=[engine(in_engine=0, **bad)]),
+                as_state="failing",
+                words=f"{said} Nobody waits: the engine is idle.",
+            )
+            self.said(
+                ungated(engines=[ungated()["engines"][0] | bad]),
+                as_state="failing",
+                words=f"{said} No gate: requests go straight to the engine; 4 under way.",
+            )
+        few = engine(faults_in_a_row=2, fault_status=500)
+        self.assertEqual(model(engines=[few])["state"], "serving")
+
+    def test_silent(self) -> None:
+        """Nothing comes for far longer than it should: said where that is long, by estimate."""
+        for silent, expected, as_state in (
+            (59.0, 1.0, "serving"),
+            (95.0, 20.0, "silent"),
+            (95.0, 60.0, "serving"),
+            (130.0, 60.0, "silent"),
+        ):
+            one = engine(silent_seconds=silent, expected_seconds=expected)
+            self.assertEqual(model(engines=[one])["state"], as_state)
+        one = engine(silent_seconds=130.0, expected_seconds=60.0)
+        words = (
+            "The engine seems to hang: nothing has come from it for 2 min 10 s, where 60 s "
+            "would be usual. Nobody waits: the engine runs 3 of 4."
+        )
+        self.said(model(engines=[one]), as_state="silent", words=words)
+        two = [engine(), one | {"number": 1, "address": "http://10.0.0.2:8000"}]
+        self.assertIn(
+            "One of the 2 engines, http://10.0.0.2:8000, seems to hang", model(engines=two)["why"]
+        )
 
     def test_an_engine_without_gauges(self) -> None:
         """Of one that is not polled (Ollama) nothing is claimed but our own count."""
@@ -188,9 +257,14 @@ class NoteTests(TestCase):
         self.assertEqual(
             notes(model(engines=[engine(), bad])),
             [
-                "http://10.0.0.2:8000 refused a connection or broke off an answer: it gets nothing "
-                "but a trial.",
+                "http://10.0.0.2:8000 could not be reached, or broke off an answer: it gets "
+                "nothing but a trial.",
             ],
+        )
+        failing = engine(number=1, address="http://10.0.0.2:8000", faults_in_a_row=3)
+        self.assertEqual(
+            notes(model(engines=[engine(), failing | {"fault_status": 500}])),
+            ["http://10.0.0.2:8000 answered its last 3 requests with status 500."],
         )
         self.assertEqual(
             notes(model(engines=[engine(), bad | {"hold": None}])),
@@ -213,6 +287,11 @@ class FailureTests(TestCase):
         """Faults of engine and gateway are a sentence; refusals and clients that leave are none."""
         ended = {"client_disconnect": 9, "ok": 80, "rejected": 3, "upstream_status": 2}
         self.assertEqual(failures(trend(ended=ended)), [])
+        answered = {"2xx": 80, "5xx": 4}
+        self.assertEqual(
+            failures(trend(ended=ended, answered=answered)),
+            ["4 of 84 answers of the last 15 minutes had a status of 5xx."],
+        )
         ended |= {"upstream_error": 2, "internal_error": 1}
         self.assertEqual(
             failures(trend(ended=ended)),

@@ -28,8 +28,10 @@ class TextTests(TestCase):
         for line in (
             "WAITING  reasoning",
             "  2 wait: the engine runs 4 of 4; next place in about 40 s.",
-            "  engine                in it   running  waiting    KV  gauges read  judged by",
-            "  http://10.0.0.1:8000  4 of 4        4        1  42 %  1.5 s ago    its gauges",
+            "  engine                in it   running  waiting    KV  gauges read   silent for  "
+            "judged by",
+            "  http://10.0.0.1:8000  4 of 4        4        1  42 %  1.5 s ago    nothing due  "
+            "its gauges",
             "  #  waited  in about  class        tokens  tenant        wants   waits for",
             "  1   3.2 s      40 s  interactive  12,345  3fa9c1d20b77  stream  the next place",
             "  2   3.2 s      40 s  interactive  12,345  3fa9c1d20b77  whole   its turn",
@@ -48,7 +50,24 @@ class TextTests(TestCase):
         long = parked(model=name, tenant="t" * 200, long_prefill=True, priority="interactive")
         bad = engine(address=f"http://{name}:8000", observer=observer(degraded=True, reason=name))
         wide = table({name: full(aliases=[name], parked=[long], engines=[bad])})
-        self.assertLessEqual(max(map(len, wide.splitlines())), text.COLUMNS)
+        lines = wide.splitlines()
+        self.assertLessEqual(
+            max(len(line) for line in lines if "  judged by" not in line and "http" not in line),
+            text.COLUMNS,
+        )
+        self.assertLessEqual(max(map(len, lines)), text.COLUMNS + text.MOST_ADDRESS_COLUMNS)
+
+    def test_the_worst_first(self) -> None:
+        """Several sets of engines have a line each on top, with the whole of their reason."""
+        bad = full(engines=[engine(hold="refused_connection", unreached="r" * 90)])
+        said = table({"a": model(), "b": bad})
+        head, _, rest = said.partition("\n\n")[2].partition("\n\n")
+        first, *more, last = head.splitlines()
+        self.assertTrue(first.startswith("  SHUT     b  The engine cannot be reached"), first)
+        self.assertIn("one request at a time goes to try. 1 waits.", " ".join(map(str.strip, more)))
+        self.assertEqual(last, "  SERVING  a  Nobody waits: the engine runs 3 of 4.")
+        self.assertLess(rest.index("SHUT  b"), rest.index("SERVING  a"))
+        self.assertNotIn("…", said)
 
     @given(st.text(max_size=60))
     @examples(60)

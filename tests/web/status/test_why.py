@@ -96,8 +96,140 @@ class WhyTests(TestCase):
         ask(stack)
         stack.advance(7)
         self.assertEqual(stack.facts()["state"], "shut")
-        self.assertIn("The engine refused a connection", self.why(stack))
-        self.assertIn("one request at a time may try. 1 waits", self.why(stack))
+        words = (
+            "The engine cannot be reached (the connection was refused); one request at a time goes"
+        )
+        self.assertEqual(self.why(stack), f"{words} to try. 1 waits.")
+
+    def test_nobody_waits_for_what_is_down(self) -> None:
+        """Once nobody waits any more nothing is claimed of an engine that nobody can see."""
+        stack = Stack(self)
+        stack.engine().up = False
+        ask(stack)
+        stack.clients[-1].leave()
+        self.assertEqual(
+            self.why(stack),
+            "The engine cannot be reached (the connection was refused); the next request tries it. "
+            "Nobody waits.",
+        )
+
+    def test_nothing_but_errors(self) -> None:
+        """The gauges are good, and every answer is an error: that shows until one is none."""
+        for config in (CONFIG, CONFIG.replace("vllm", "none").partition("    admission")[0]):
+            for status in (500, 404, 501):
+                stack = Stack(self, config)
+                for _ in range(3):
+                    ask(stack)
+                    stack.engine().last.answer(status)
+                facts = stack.facts()
+                self.assertEqual(facts["state"], "failing")
+                self.assertIn(f"answered its last 3 requests with status {status}", facts["why"])
+                ask(stack)
+                stack.engine().last.answer(200)
+                self.assertNotEqual(stack.facts()["state"], "failing")
+
+    def test_bad_requests_are_no_errors_of_the_engine(self) -> None:
+        """What its clients do wrong speaks not of it, nor does a credential of theirs."""
+        stack = Stack(self)
+        for status in (400, 422, 401, 403):
+            ask(stack)
+            stack.engine().last.answer(status)
+        self.assertEqual(stack.facts()["state"], "idle")
+
+    def test_errors_are_forgotten(self) -> None:
+        """An engine that nobody has asked for a quarter of an hour may long have been mended."""
+        stack = Stack(self)
+        for _ in range(3):
+            ask(stack)
+            stack.engine().last.answer(500)
+        stack.advance(901)
+        self.assertEqual(stack.facts()["state"], "idle")
+
+    def test_hangs(self) -> None:
+        """Gauges are read, requests are in it, and nothing comes."""
+        stack = Stack(self)
+        ask(stack)
+        asked = stack.engine().last.stream(ROLE, token("a"))
+        stack.advance(40)
+        asked.more(token("b"))
+        stack.advance(40)
+        self.assertEqual(stack.facts()["engines"][0]["silent_seconds"], 40)
+        self.assertEqual(stack.facts()["state"], "serving")
+        stack.advance(55)
+        self.assertIn("nothing has come from it for 1 min 35 s", self.why(stack))
+        self.assertEqual(stack.facts()["state"], "silent")
+        asked.more(token("c"))
+        self.assertEqual(stack.facts()["state"], "serving")
+
+    def test_a_long_prefill_does_not_hang(self) -> None:
+        """How long it may be silent is told by what it has to read."""
+        stack = Stack(self, LONG)
+        ask(stack, 50_000)
+        stack.advance(150)
+        self.assertEqual(stack.facts()["state"], "serving")
+        stack.advance(60)
+        self.assertEqual(stack.facts()["state"], "silent")
+
+    def test_a_long_prompt_that_is_read_excuses_nothing(self) -> None:
+        """From the first content on there is nothing to read any more."""
+        stack = Stack(self, LONG)
+        ask(stack, 50_000)
+        stack.engine().last.stream(ROLE, token("a"))
+        stack.advance(61)
+        self.assertEqual(stack.facts()["state"], "silent")
+
+    def test_an_engine_that_was_away(self) -> None:
+        """What one that a reload has taken out and another brings back did is forgotten."""
+        stack = Stack(self)
+        for _ in range(3):
+            ask(stack)
+            stack.engine().last.answer(500)
+        self.assertEqual(stack.facts()["state"], "failing")
+        for stack.text in (CONFIG.replace("10.0.0.1", "10.0.0.2"), CONFIG):
+            self.assertTrue(stack.gateway.reload())
+        self.assertEqual(stack.facts()["state"], "idle")
+
+    def test_a_client_that_does_not_read(self) -> None:
+        """Its engine is not silent: it is not listened to."""
+        stack = Stack(self, CONFIG + "    timeouts: {clientStallSeconds: 600}\n")
+        ask(stack)
+        client = stack.clients[-1]
+        client.wire.congested = True
+        asked = stack.engine().last.stream(ROLE, token("a"))
+        stack.advance(100)
+        self.assertIsNone(stack.facts()["engines"][0]["silent_seconds"])
+        client.wire.relieve()
+        stack.advance(2)
+        self.assertLess(stack.facts()["engines"][0]["silent_seconds"], 3)
+        self.assertFalse(asked.gone)
+
+    def test_closed_across_a_reload(self) -> None:
+        """There is a reason also while the new observer has not failed often enough."""
+        config = CONFIG.replace("maxInflight: 4", "maxInflight: 4, whenStale: closed")
+        stack = Stack(self, config)
+        stack.engine().gauges = broken(500)
+        stack.advance(8)
+        ask(stack)
+        stack.text = config.replace("whenStale", "pollSeconds: 5, whenStale")
+        self.assertTrue(stack.gateway.reload())
+        for _ in range(8):
+            self.assertIn("nothing is let in until they can be read", self.why(stack))
+            self.assertEqual(stack.facts()["state"], "shut")
+            stack.advance(2)
+
+    def test_a_refused_reload(self) -> None:
+        """It is said until the file is mended, with the first fault and how many there are."""
+        stack = Stack(self)
+        stack.text = CONFIG + "bogus: 1\nworse: 2\n"
+        self.assertFalse(stack.gateway.reload())
+        text = stack.client().get("/status", Accept="text/plain").body.decode()
+        said = " ".join(text.split())
+        self.assertIn("The configuration as last read is refused", said)
+        self.assertIn("config.yaml: line 8: bogus", said)
+        self.assertIn("(and 1 more, see the log)", said)
+        stack.text = CONFIG
+        self.assertTrue(stack.gateway.reload())
+        self.assertNotIn("refused,", stack.client().get("/status").body.decode())
 
     def test_stale(self) -> None:
         """Its gauges cannot be read: our own count decides."""

@@ -4,13 +4,14 @@ Once a second what is in the engines and parked is noted, and whoever watches is
 The board is rendered once for all; where that takes long (a queue of thousands) or it is large
 (dozens of models), it is done less often, so that watching takes at most a twentieth of the
 reactor's time and brings each watcher at most `BYTES_A_TICK` a second, down to a board in ten.
+Whoever asks for the page or the JSON then gets it as it was up to a second ago.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twisted.application.service import Service
@@ -21,24 +22,26 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_gateway.telemetry.history import History
+from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.web.background import in_background
 from twisted_gateway.web.exchange import Exchanges
 from twisted_gateway.web.fleet import Fleet
 from twisted_gateway.web.status import page, text
 from twisted_gateway.web.status.assets import Asset, Assets
 from twisted_gateway.web.status.facts import NO_MODEL, Facts, Tree
+from twisted_gateway.web.status.lately import REST, Lately
 from twisted_gateway.web.status.negotiation import best
 from twisted_gateway.web.status.streams import Streams
 from twisted_gateway.web.status.tables import MOST_PARKED_SHOWN
+from twisted_gateway.web.status.words import line_of
 
 if TYPE_CHECKING:
     from twisted_gateway.web.request import GatewayRequest
 
 Handler = Callable[["GatewayRequest"], Deferred[None] | None]
 
+MOST_FAULTS = 20
 TICK_SECONDS = 1.0
-REST = 20
-"""For each second that a board takes to make, so many without another."""
 BYTES_A_TICK = 100_000
 MOST_RESTED_TICKS = 9
 
@@ -79,6 +82,10 @@ class Status(Service):
         self._clock = clock
         self.history = History(clock.seconds)
         self.facts = Facts(fleet, exchanges, self.history, clock, shown)
+        self._shown = Lately(clock, lambda: self.facts(MOST_PARKED_SHOWN))
+        self._json = Lately(clock, lambda: json.dumps(self.facts()).encode("ascii"))
+        self._boards = Lately(clock, lambda: self._board())
+        self._repeats = Repeats(clock)
         self._streams = Streams(clock)
         self._assets = Assets()
         self._loop = LoopingCall(self._tick)
@@ -96,6 +103,14 @@ class Status(Service):
                 for name, asset in self._assets.by_name.items()
             },
         }
+
+    def configured(self, faults: Sequence[str] = ()) -> None:
+        """The configuration was read: it is in force, or refused.
+
+        Args:
+            faults: why it is not in force, a line each; none where it is.
+        """
+        self.facts.refused_configuration = [line_of(line) for line in faults[:MOST_FAULTS]]
 
     def startService(self) -> None:
         """Begin to note and to send."""
@@ -118,10 +133,10 @@ class Status(Service):
         if wanted == _JSON:
             self.as_json(request)
         elif wanted == _TEXT:
-            body = text.render(self.facts(MOST_PARKED_SHOWN)).encode("utf-8")
+            body = text.render(self._shown.get()).encode("utf-8")
             request.answer(200, b"text/plain; charset=utf-8", body, _PRIVATE)
         else:
-            facts = self.facts(MOST_PARKED_SHOWN)
+            facts = self._shown.get()
             html = page.render(facts, self._frame(facts, _up(request.uri)))
             policy = (b"Content-Security-Policy", page.CONTENT_SECURITY_POLICY)
             body = html.encode("utf-8", "replace")
@@ -130,8 +145,7 @@ class Status(Service):
     def as_json(self, request: GatewayRequest) -> None:
         """What runs, what waits and why, as JSON."""
         request.exchange.route = "/status.json"
-        body = json.dumps(self.facts()).encode("ascii")
-        request.answer(200, b"application/json", body, _PRIVATE)
+        request.answer(200, b"application/json", self._json.get(), _PRIVATE)
 
     def events(self, request: GatewayRequest) -> Deferred[None]:
         """A stream of boards; while draining one board, for the drain waits for no watcher.
@@ -141,7 +155,9 @@ class Status(Service):
         """
         request.exchange.route = "/status/events"
         goes_on = self.running and not self._fleet.draining
-        return self._streams.open(request, self._board(), goes_on=bool(goes_on))
+        return self._streams.open(
+            request, lambda: self._boards.get(TICK_SECONDS), goes_on=bool(goes_on)
+        )
 
     def _serves(self, asset: Asset) -> Handler:
         def serve(request: GatewayRequest) -> None:
@@ -170,7 +186,15 @@ class Status(Service):
             self._note()
             self._send()
         except Exception:  # noqa: BLE001 -- it is logged; the next second may fare better.
-            self._log.failure("a second of the status was left out", Failure())
+            self._repeats.say(
+                "tick",
+                self._log.failure,
+                "a second of the status was left out",
+                failure=Failure(),
+            )
+        if self._fleet.draining:
+            # Also those for whom there was no last board: a drain waits for no watcher.
+            self._streams.end()
 
     def _note(self) -> None:
         now = self._clock.seconds()
@@ -191,14 +215,10 @@ class Status(Service):
         if self._rest and not self._fleet.draining:
             self._rest -= 1
             return
-        began = self._clock.seconds()
-        board = self._board()
-        spent_seconds = self._clock.seconds() - began
-        rest = max(0, int(REST * spent_seconds), len(board) // BYTES_A_TICK)
+        board = self._boards.renew()
+        rest = max(0, int(REST * self._boards.spent_seconds), len(board) // BYTES_A_TICK)
         self._rest = min(MOST_RESTED_TICKS, rest)
         self._streams.send(board)
-        if self._fleet.draining:
-            self._streams.end()
 
     def _board(self) -> bytes:
         """The board as an event: ASCII JSON on one line, so that nothing in it breaks the frame."""

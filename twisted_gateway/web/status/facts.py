@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -22,7 +23,10 @@ from twisted_gateway.engines.observer import Observation
 from twisted_gateway.telemetry.history import SLOT_SECONDS, History, Trend
 from twisted_gateway.web.exchange import Exchange, Exchanges
 from twisted_gateway.web.fleet import Fleet, Group
+from twisted_gateway.web.known import most, rounded, total
 from twisted_gateway.web.status import reasons
+from twisted_gateway.web.status.served import answers, rates
+from twisted_gateway.web.tries import Tries
 
 MOST_TENANTS_SHOWN = 100
 
@@ -34,6 +38,9 @@ Tree = dict[str, Any]
 
 class Facts:
     """Reads what is so now.
+
+    Attributes:
+        refused_configuration: the faults for which the file as last read is not in force.
 
     Args:
         fleet: the engines and the configuration in force.
@@ -59,6 +66,7 @@ class Facts:
         self._shown = shown
         self._started_at = clock.seconds()
         self._settings: tuple[Config, list[Tree]] | None = None
+        self.refused_configuration: list[str] = []
 
     def __call__(self, most_parked: int | None = None) -> Tree:
         """The tree behind `/status.json`.
@@ -69,10 +77,12 @@ class Facts:
         """
         now = self._clock.seconds()
         under_way = Counter(exchange.model for exchange in self._exchanges)
+        # A name in a form to be shown is dear, and of thousands parked many have the same.
+        shown = cache(self._shown)
         models: Tree = {}
         groups = []
         for key, group in self._fleet.groups.items():
-            told = _group(group, now, under_way, self._shown, most_parked)
+            told = _group(group, now, under_way, shown, most_parked, self._fleet.tries)
             models |= told
             groups.append(self._shared(key, told))
         return {
@@ -81,6 +91,7 @@ class Facts:
             "uptime_seconds": round(now - self._started_at, 3),
             "draining": self._fleet.draining,
             "requests_in_flight": sum(not _watches(one) for one in self._exchanges),
+            "refused_configuration": self.refused_configuration,
             "refused_without_model": dict(self._history.trend(NO_MODEL).refused_by_reason),
             "models": dict(sorted(models.items())),
             "groups": groups,
@@ -120,6 +131,7 @@ def _group(
     under_way: Counter[str],
     shown: Callable[[str], str],
     most_parked: int | None,
+    tries: Tries,
 ) -> dict[str, Tree]:
     """The facts of each model of a group."""
     view = None if group.admission is None else group.admission.gate.view(now, most_parked)
@@ -130,6 +142,8 @@ def _group(
         common = _ungated(group.model, seen, now)
     else:
         common = _gated(group.model, view, seen, shown)
+    for engine in common["engines"]:
+        engine |= answers(group.model, view, tries, engine["address"])
     common |= {
         "upstreams": list(group.model.upstreams),
         "observed": group.model.observed,
@@ -181,18 +195,18 @@ def _gated(
         )
     ]
     return {
-        "running": _total([one.running for one in view.engines]),
-        "waiting": _total([one.waiting for one in view.engines]),
-        "kv_usage": _most([one.kv_usage for one in view.engines]),
+        "running": total([one.running for one in view.engines]),
+        "waiting": total([one.waiting for one in view.engines]),
+        "kv_usage": most([one.kv_usage for one in view.engines]),
         # Of several engines the oldest reading speaks: it is the one to look after.
-        "sample_age_seconds": _rounded(_most([one.sample_age_seconds for one in view.engines])),
+        "sample_age_seconds": rounded(most([one.sample_age_seconds for one in view.engines])),
         "max_inflight": sum(one.max_inflight for one in view.engines),
         "in_engine": sum(one.in_engine for one in view.engines),
         "own": sum(one.own for one in view.engines),
         "parked_requests": sum(one.parked for one in view.models.values()),
         "parked": [_parked(ticket, shown) for ticket in view.parked],
         "parked_bytes": view.parked_bytes,
-        "parked_work_seconds": _rounded(view.parked_work_seconds),
+        "parked_work_seconds": rounded(view.parked_work_seconds),
         "engines": engines,
         "kv_threshold": model.policy.kv_threshold,
         "max_queue_depth": model.policy.max_queue_depth,
@@ -200,20 +214,16 @@ def _gated(
         "tenants": [
             {
                 "tenant": shown(tenant),
-                "used_seconds": _rounded(one.used_seconds),
+                "used_seconds": rounded(one.used_seconds),
                 "parked": one.parked,
-                "parked_work_seconds": _rounded(one.parked_work_seconds),
+                "parked_work_seconds": rounded(one.parked_work_seconds),
             }
             for tenant, one in _most_concerned(view)
         ],
-        "rates": {
-            "prefill_tokens_per_second": round(view.prefill_tokens_per_second, 1),
-            "decode_tokens_per_second": round(view.decode_tokens_per_second, 1),
-            "learned": view.rates_learned,
-        },
+        "rates": rates(model, view),
         "replicas": view.replicas,
         "peers": [
-            {"address": address, "heard_seconds": _rounded(seconds)}
+            {"address": address, "heard_seconds": rounded(seconds)}
             for address, seconds in sorted(view.heard_seconds.items())
         ],
     }
@@ -223,16 +233,16 @@ def _parked(ticket: ParkedView, shown: Callable[[str], str]) -> Tree:
     return {
         "position": ticket.position,
         "model": ticket.model,
-        "waited_seconds": _rounded(ticket.waited_seconds),
+        "waited_seconds": rounded(ticket.waited_seconds),
         "priority": ticket.priority.name.lower(),
         "stream": ticket.stream,
         "prompt_tokens": ticket.prompt_tokens,
         "reparked": ticket.reparked,
         "held": ticket.held,
         "tenant": shown(ticket.tenant),
-        "cost_seconds": _rounded(ticket.cost_seconds),
+        "cost_seconds": rounded(ticket.cost_seconds),
         "long_prefill": ticket.long,
-        "eta_seconds": _rounded(ticket.eta_seconds),
+        "eta_seconds": rounded(ticket.eta_seconds),
     }
 
 
@@ -242,7 +252,7 @@ def _engine(engine: EngineView) -> Tree:
         "waiting": engine.waiting,
         "kv_usage": engine.kv_usage,
         "kv_tokens": engine.kv_tokens,
-        "sample_age_seconds": _rounded(engine.sample_age_seconds),
+        "sample_age_seconds": rounded(engine.sample_age_seconds),
         "max_inflight": engine.max_inflight,
         "learned": engine.learned,
         "drift": engine.drift,
@@ -268,10 +278,10 @@ def _ungated(model: Model, seen: Sequence[Observation | None], now: float) -> Tr
         for number, (address, observation) in enumerate(zip(model.upstreams, seen, strict=True))
     ]
     return {
-        "running": _total([one["running"] for one in engines]),
-        "waiting": _total([one["waiting"] for one in engines]),
-        "kv_usage": _most([one["kv_usage"] for one in engines]),
-        "sample_age_seconds": _most([one["sample_age_seconds"] for one in engines]),
+        "running": total([one["running"] for one in engines]),
+        "waiting": total([one["waiting"] for one in engines]),
+        "kv_usage": most([one["kv_usage"] for one in engines]),
+        "sample_age_seconds": most([one["sample_age_seconds"] for one in engines]),
         "max_inflight": None,
         "in_engine": None,
         "parked_requests": 0,
@@ -288,7 +298,7 @@ def _reading(seen: Observation | None, now: float) -> Tree:
         "waiting": None if sample is None else sample.waiting,
         "kv_usage": None if sample is None else sample.kv_usage,
         "kv_tokens": None if sample is None else sample.kv_tokens,
-        "sample_age_seconds": None if sample is None else _rounded(now - sample.taken_at),
+        "sample_age_seconds": None if sample is None else rounded(now - sample.taken_at),
         "judged_by": None,
         "hold": None,
         "drift": False,
@@ -339,16 +349,3 @@ def _most_concerned(view: GateView) -> list[tuple[str, TenantView]]:
         key=lambda item: (-item[1].parked_work_seconds, -item[1].used_seconds, item[0]),
     )
     return ranked[:MOST_TENANTS_SHOWN]
-
-
-def _total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _most(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)

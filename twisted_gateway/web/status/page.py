@@ -26,6 +26,8 @@ CONTENT_SECURITY_POLICY = (
 
 SHAPES = {
     "shut": "\N{BLACK SQUARE}",
+    "failing": "\N{MULTIPLICATION X}",
+    "silent": "\N{WHITE DOWN-POINTING TRIANGLE}",
     "stale": "\N{BLACK UP-POINTING TRIANGLE}",
     "waiting": "\N{BLACK DIAMOND}",
     "serving": "\N{BLACK CIRCLE}",
@@ -81,7 +83,7 @@ def render(facts: Facts, frame: Frame) -> str:
 
 def title(facts: Facts) -> str:
     """What a tab says: how many wait, and for what, or how the worst of all fares."""
-    groups = _ranked(facts)
+    groups = ranked(facts)
     waiting = [
         (facts["models"][group["models"][0]]["parked_requests"], group["models"])
         for group in groups
@@ -97,7 +99,7 @@ def title(facts: Facts) -> str:
 
 def board(facts: Facts) -> str:
     """All that changes from second to second."""
-    groups = _ranked(facts)
+    groups = ranked(facts)
     numbers = {id(group): index for index, group in enumerate(facts["groups"], 1)}
     lines = "".join(_line(group, numbers[id(group)]) for group in groups)
     sections = "".join(
@@ -117,6 +119,13 @@ def of_process(facts: Facts) -> list[str]:
     said = []
     if facts["draining"]:
         said.append("Draining: newcomers are refused, what is under way ends.")
+    faults = facts["refused_configuration"]
+    if faults:
+        more = f" (and {len(faults) - 1} more, see the log)" if len(faults) > 1 else ""
+        said.append(
+            "The configuration as last read is refused, and the one before it stays in force; the "
+            f"next start will fail: {faults[0]}{more}"
+        )
     refused = sum(facts["refused_without_model"].values())
     if refused:
         said.append(
@@ -131,7 +140,7 @@ def of_process(facts: Facts) -> list[str]:
     return said
 
 
-def _ranked(facts: Facts) -> list[Facts]:
+def ranked(facts: Facts) -> list[Facts]:
     """The groups, the worst first."""
     return sorted(facts["groups"], key=lambda group: reasons.State(group["state"]).rank)
 

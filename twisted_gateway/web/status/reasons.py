@@ -5,6 +5,8 @@ All of it is read off the facts of `/status.json`, so what the page says can be 
     state      when
     -------    ----------------------------------------------------------------------------------
     shut       nothing is let in: connections are refused, or gauges are stale and `closed`
+    failing    the engine answers, and its latest answers were all errors
+    silent     nothing comes from the engine for much longer than what is in it should take
     stale      gauges are stale or were never read; the gate goes by what it knows besides
     waiting    somebody is parked
     serving    something is in the engine, nobody waits
@@ -24,6 +26,19 @@ from twisted_gateway.web.status.words import about, count, duration, name, perce
 
 Facts = Mapping[str, Any]
 
+LEAST_FAULTS = 3
+"""So many bad answers in a row speak of the engine, and not of a request."""
+LEAST_SILENCE_SECONDS = 60.0
+SILENCE_RATIO = 2.0
+
+_HINTS = {
+    401: " (is its apiKey right?)",
+    403: " (is its apiKey right?)",
+    404: " (does it know the model by upstreamModel, and the path?)",
+    405: " (is the path right?)",
+    501: " (does it serve this kind of request at all?)",
+}
+_BLIND = frozenset(one.value for one in (Sight.CLOSED, Sight.HELD, Sight.LEDGER, Sight.NO_GATE))
 _FAILURES = (
     Outcome.UPSTREAM_ERROR,
     Outcome.UPSTREAM_TIMEOUT,
@@ -36,6 +51,8 @@ class State(Enum):
     """How a set of engines fares, the worst first."""
 
     SHUT = "shut"
+    FAILING = "failing"
+    SILENT = "silent"
     STALE = "stale"
     WAITING = "waiting"
     SERVING = "serving"
@@ -51,12 +68,16 @@ class State(Enum):
 def state(facts: Facts) -> State:
     """How the engines of these facts fare (see the module's table)."""
     engines = facts["engines"]
-    if not facts["gated"]:
-        return State.STALE if _stale(engines) else State.NO_GATE
-    if all(_shut(one) for one in engines):
-        return State.SHUT
-    if _stale(engines):
-        return State.STALE
+    gated = facts["gated"]
+    for so, which in (
+        (gated and all(_shut(one) for one in engines), State.SHUT),
+        (all(_fails(one) for one in engines), State.FAILING),
+        (any(_hangs(one) for one in engines), State.SILENT),
+        (_stale(engines), State.STALE),
+        (not gated, State.NO_GATE),
+    ):
+        if so:
+            return which
     if facts["parked"]:
         return State.WAITING
     return State.SERVING if facts["in_engine"] else State.IDLE
@@ -83,13 +104,19 @@ def notes(facts: Facts) -> list[str]:
 
 
 def failures(trend: Facts) -> list[str]:
-    """What went wrong with requests in the last quarter of an hour, at most a sentence."""
+    """What went wrong with requests in the last quarter of an hour, at most two sentences."""
+    bad = trend["answered"].get("5xx", 0)
+    answers = count(sum(trend["answered"].values()), "answer", "answers")
+    said_bad = [f"{bad:,} of {answers} of the last 15 minutes had a status of 5xx."] if bad else []
     failed = {one.value: trend["ended"].get(one.value, 0) for one in _FAILURES}
     total = sum(failed.values())
     if not total:
-        return []
+        return said_bad
     said = ", ".join(f"{many:,} {outcome}" for outcome, many in failed.items() if many)
-    return [f"{count(total, 'request', 'requests')} failed in the last 15 minutes: {said}."]
+    return [
+        *said_bad,
+        f"{count(total, 'request', 'requests')} failed in the last 15 minutes: {said}.",
+    ]
 
 
 def waits_for(ticket: Facts, facts: Facts) -> str:
@@ -112,22 +139,62 @@ def _ungated(facts: Facts) -> str:
     under_way = facts["requests"]["under_way"]
     said = f"No gate: requests go straight to {_the(facts['engines'])}; {under_way:,} under way."
     stale = _stale(facts["engines"])
-    return f"{_first_upper(_unread(stale))}. {said}" if stale else said
+    trouble = [*_misbehaviour(facts["engines"]), *([_unread(stale)] if stale else [])]
+    return f"{_first_upper('; '.join(trouble))}. {said}" if trouble else said
 
 
 def _trouble(facts: Facts) -> str:
-    """What keeps the gate from seeing or reaching the engines; "" where nothing does."""
+    """What keeps the gate from seeing the engines, or them from answering; "" for nothing."""
     engines = facts["engines"]
     stale = _stale(engines)
     said = []
     if all(one["hold"] == Hold.REFUSED_CONNECTION.value for one in engines):
-        said.append(f"{_the(engines)} refused a connection or broke off an answer")
+        said.append(f"{_the(engines)} {_unreached(engines)}")
         said += [_unread(stale)] if stale else []
-        said.append("one request at a time may try")
-    elif stale:
+        said.append(
+            "one request at a time goes to try" if facts["parked"] else "the next request tries it"
+        )
+        return "; ".join(said)
+    said = _misbehaviour(engines)
+    if stale:
         some = "" if len(stale) == len(engines) else f"{len(stale)} of {len(engines)} engines: "
         said += [f"{some}{_unread(stale)}", _instead(stale)]
     return "; ".join(said)
+
+
+def _misbehaviour(engines: Sequence[Facts]) -> list[str]:
+    """What is wrong with the answers of the engines, where nothing better can be said of them."""
+    if all(_fails(one) for one in engines):
+        return [f"{_the(engines)} {_fault(max(engines, key=_faults_in_a_row))}"]
+    silent = [one for one in engines if _hangs(one)]
+    if silent:
+        longest = max(silent, key=lambda one: float(one["silent_seconds"]))
+        some = f"one of {_the(engines)}, {name(longest['address'])},"
+        which = _the(engines) if len(engines) == 1 else some
+        return [f"{which} {_silence(longest)}"]
+    return []
+
+
+def _faults_in_a_row(engine: Facts) -> int:
+    return int(engine["faults_in_a_row"])
+
+
+def _fault(engine: Facts) -> str:
+    status = engine["fault_status"]
+    hint = _HINTS.get(status, "")
+    return f"answered its last {engine['faults_in_a_row']} requests with status {status}{hint}"
+
+
+def _silence(engine: Facts) -> str:
+    silent, expected = duration(engine["silent_seconds"]), about(engine["expected_seconds"])
+    return f"seems to hang: nothing has come from it for {silent}, where {expected} would be usual"
+
+
+def _unreached(engines: Sequence[Facts]) -> str:
+    reason = next((one["unreached"] for one in engines if one["unreached"]), "")
+    if reason:
+        return f"cannot be reached ({name(reason)})"
+    return "could not be reached, or broke off an answer"
 
 
 def _unread(stale: Sequence[Facts]) -> str:
@@ -155,7 +222,7 @@ def _place(facts: Facts) -> str:
     else:
         runs = f"{_the(engines)} run{'s' if len(engines) == 1 else ''} {inside} of {places}"
     if not facts["parked"]:
-        return runs if inside else f"{_the(engines)} {'is' if len(engines) == 1 else 'are'} idle"
+        return runs if inside else _nothing_inside(facts)
     if all(_shut(one) for one in engines):
         return ""
     if inside >= places:
@@ -163,6 +230,16 @@ def _place(facts: Facts) -> str:
     if all(ticket["held"] for ticket in facts["parked"]):
         return f"{runs}, but sent back what waits; it is tried again soon"
     return f"{runs}, but {_kept_out(facts)}"
+
+
+def _nothing_inside(facts: Facts) -> str:
+    """What an engine does that has nothing of anybody's that we count; "" where nobody can tell."""
+    engines = facts["engines"]
+    if _stale(engines) or all(_shut(one) for one in engines):
+        return ""
+    if any(one["running"] for one in engines):
+        return f"by its gauges {_the(engines)} still runs what has ended here"
+    return f"{_the(engines)} {'is' if len(engines) == 1 else 'are'} idle"
 
 
 def _kept_out(facts: Facts) -> str:
@@ -241,14 +318,33 @@ def _stale(engines: Sequence[Facts]) -> list[Facts]:
 def _unseen(engine: Facts) -> bool:
     observer = engine["observer"]
     never_read = engine["sample_age_seconds"] is None and observer["polls"] > 0
-    return bool(observer["stale"] or never_read)
+    # After a reload a new observer counts its failures from 0, while the gate knows better.
+    return bool(observer["stale"] or never_read or engine["judged_by"] in _BLIND)
+
+
+def _fails(engine: Facts) -> bool:
+    return _faults_in_a_row(engine) >= LEAST_FAULTS
+
+
+def _hangs(engine: Facts) -> bool:
+    """Whether an engine is silent for so much longer than it should be that this is worth a word.
+
+    An estimate of a prompt may be half of what it is, and what others have in the engine is not
+    known.
+    """
+    silent = engine["silent_seconds"]
+    if silent is None:
+        return False
+    return bool(silent > max(LEAST_SILENCE_SECONDS, SILENCE_RATIO * engine["expected_seconds"]))
 
 
 def _faults(engine: Facts, *, several: bool) -> list[str]:
     said: list[str] = []
     refused = several and engine["hold"] == Hold.REFUSED_CONNECTION.value
     if refused:
-        said.append("refused a connection or broke off an answer: it gets nothing but a trial")
+        said.append(f"{_unreached([engine])}: it gets nothing but a trial")
+    if several and _fails(engine):
+        said.append(_fault(engine))
     if engine["observer"] is not None:
         said += _of_observer(engine, several=several and not refused)
     if engine["drift"]:

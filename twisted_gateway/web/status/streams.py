@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -36,24 +37,33 @@ class _Stream:
     def __init__(self, request: GatewayRequest, clock: IReactorTime) -> None:
         self._request = request
         self._clock = clock
-        self._paused_at: float | None = None
+        self._paused = False
+        self._waiting_bytes: int | None = None
+        self._taken_at = 0.0
         request.registerProducer(self, True)
 
     def pauseProducing(self) -> None:
-        if self._paused_at is None:
-            self._paused_at = self._clock.seconds()
+        if not self._paused:
+            self._paused = True
+            self._waiting_bytes = self._request.waiting_bytes()
+            self._taken_at = self._clock.seconds()
 
     def resumeProducing(self) -> None:
-        self._paused_at = None
+        self._paused = False
 
     def stopProducing(self) -> None:
         """The connection is lost; the request tells `Streams`."""
 
     def send(self, event: bytes) -> None:
-        if self._paused_at is None:
+        if not self._paused:
             self._request.exchange.bytes_sent += len(event)
             self._request.write(event)
-        elif self._clock.seconds() - self._paused_at >= STALL_SECONDS:
+            return
+        waiting, now = self._request.waiting_bytes(), self._clock.seconds()
+        if waiting != self._waiting_bytes:
+            # It takes bytes, if slowly: a board is on its way to it.
+            self._waiting_bytes, self._taken_at = waiting, now
+        elif now - self._taken_at >= STALL_SECONDS:
             self._request.exchange.end(Outcome.CLIENT_STALLED)
             self._request.abort()
 
@@ -79,12 +89,14 @@ class Streams:
         """How many there are."""
         return len(self._streams)
 
-    def open(self, request: GatewayRequest, first: bytes, *, goes_on: bool) -> Deferred[None]:
-        """Begin a stream with this event.
+    def open(
+        self, request: GatewayRequest, first: Callable[[], bytes], *, goes_on: bool
+    ) -> Deferred[None]:
+        """Begin a stream with an event.
 
         Args:
             request: it is answered.
-            first: an event, framed.
+            first: gives the event, framed; nobody asks it for a reader who is refused.
             goes_on: False to end it at once: the reader comes again by itself.
 
         Returns:
@@ -96,13 +108,15 @@ class Streams:
         """
         if len(self._streams) >= MOST_STREAMS:
             raise _too_many()
+        # Before anything is written: what it raises is then answered.
+        event = first()
         exchange = request.exchange
         exchange.ends_itself = True
         exchange.status = 200
         closed = request.closed().addCallback(lambda _: self._closed(request))
         request.send_head(200, b"OK", _HEADERS)
         stream = self._streams[request] = _Stream(request, self._clock)
-        stream.send(b"retry: %d\n\n" % RETRY_MILLISECONDS + first)
+        stream.send(b"retry: %d\n\n" % RETRY_MILLISECONDS + event)
         if not goes_on or request.method == b"HEAD":
             stream.end()
         return closed

@@ -34,6 +34,12 @@ JUDGED_BY = {
     None: "no gate",
 }
 
+SOURCES = {
+    "learned": "learned",
+    "configured": "configured, until learned",
+    "assumed": "assumed, until learned",
+}
+
 Facts = Mapping[str, Any]
 
 
@@ -74,15 +80,23 @@ def engines(facts: Facts) -> str:
     heads = ["engine"]
     heads += ["places"] if gated else []
     heads += ["running", "waiting", "KV cache", "gauges read"] if observed else []
+    heads += ["silent for"]
     heads += ["judged by"] if gated else []
     rows = []
     for one in facts["engines"]:
         row = [name(one["address"])]
         row += [_places(one)] if gated else []
         row += _gauges(one) if observed else []
+        row += [silence(one)]
         row += [JUDGED_BY[one["judged_by"]]] if gated else []
         rows.append(row)
     return table("Engines" if len(rows) > 1 else "Engine", heads, rows)
+
+
+def silence(engine: Facts) -> str:
+    """For how long nothing has come from an engine that owes us something."""
+    seconds = engine["silent_seconds"]
+    return "nothing due" if seconds is None else duration(seconds)
 
 
 def queue(facts: Facts) -> str:
@@ -112,11 +126,11 @@ def more(facts: Facts, group: Facts, models: Facts) -> str:
 
 def rates_words(rates: Facts) -> str:
     """The two rates in words."""
-    known = "learned or configured" if rates["learned"] else "assumed until learned"
     return (
         f"The engine reads {number(rates['prefill_tokens_per_second'])} tokens a second of a "
-        f"prompt alone and writes {number(rates['decode_tokens_per_second'])} of an answer "
-        f"({known})."
+        f"prompt alone ({SOURCES[rates['prefill_source']]}) and writes "
+        f"{number(rates['decode_tokens_per_second'])} of an answer "
+        f"({SOURCES[rates['decode_source']]})."
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted_gateway.telemetry.history import SLOTS
-from twisted_gateway.web.status.page import of_process
+from twisted_gateway.web.status.page import of_process, ranked
 from twisted_gateway.web.status.reasons import waits_for
 from twisted_gateway.web.status.tables import (
     JUDGED_BY,
@@ -21,6 +21,7 @@ from twisted_gateway.web.status.tables import (
     ends_words,
     rates_words,
     replicas_words,
+    silence,
 )
 from twisted_gateway.web.status.trends import latest, most, reasons_of
 from twisted_gateway.web.status.words import (
@@ -28,6 +29,7 @@ from twisted_gateway.web.status.words import (
     ago,
     count,
     duration,
+    line_of,
     name,
     names,
     number,
@@ -35,17 +37,25 @@ from twisted_gateway.web.status.words import (
 )
 
 COLUMNS = 100
+LEAST_COLUMNS = 20
+MOST_ADDRESS_COLUMNS = 60
+MOST_NAMES_COLUMNS = 40
+MOST_TENANT_COLUMNS = 16
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _POINTS = 3
 _CELLS = SLOTS // _POINTS
-_RIGHT = frozenset({"#", "waited", "in about", "tokens", "running", "waiting", "KV"})
+_RIGHT = frozenset({"#", "waited", "in about", "tokens", "running", "waiting", "KV", "silent for"})
 
 Facts = Mapping[str, Any]
 
 
 def render(facts: Facts) -> str:
-    """The facts of `/status.json` as text whose lines have at most `COLUMNS` characters."""
+    """The facts of `/status.json` as text in lines of `COLUMNS` characters, but for long addresses.
+
+    The worst comes first. Where there are several sets of engines, each has a line before all
+    else, with nothing left out of its reason: what does not fit goes on below.
+    """
     lines = [
         f"twisted-gateway {name(facts['version'])}, up {duration(facts['uptime_seconds'])}, "
         f"{count(facts['requests_in_flight'], 'request', 'requests')} under way, "
@@ -53,9 +63,12 @@ def render(facts: Facts) -> str:
     ]
     for said in of_process(facts):
         lines += _paragraph(said)
-    for group in facts["groups"]:
+    groups = ranked(facts)
+    if len(groups) > 1:
+        lines += ["", *_summary(groups)]
+    for group in groups:
         lines += ["", *_group(group, facts["models"][group["models"][0]])]
-    return "\n".join(_cut(line) for line in lines) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def blocks(points: Sequence[float | None]) -> str:
@@ -70,8 +83,17 @@ def blocks(points: Sequence[float | None]) -> str:
     return "".join(_LEVELS[math.ceil((len(_LEVELS) - 1) * one / top)] for one in highest)
 
 
+def _summary(groups: Sequence[Facts]) -> list[str]:
+    rows = [
+        [one["state"].upper(), line_of(names(one["models"], 2), MOST_NAMES_COLUMNS), one["why"]]
+        for one in groups
+    ]
+    return _rows(["state", "models", "why"], rows)
+
+
 def _group(group: Facts, facts: Facts) -> list[str]:
-    lines = [f"{group['state'].upper()}  {names(group['models'])}"]
+    heading = f"{group['state'].upper()}  {names(group['models'])}"
+    lines = textwrap.wrap(heading, COLUMNS, subsequent_indent="    ", break_on_hyphens=False)
     for said in (group["why"], *group["notes"]):
         lines += _paragraph(said)
     lines += ["", *_engines(facts)]
@@ -85,20 +107,30 @@ def _group(group: Facts, facts: Facts) -> list[str]:
 
 
 def _engines(facts: Facts) -> list[str]:
-    heads = ["engine", "in it", "running", "waiting", "KV", "gauges read", "judged by"]
+    gated, observed = facts["gated"], facts["observed"]
+    heads = ["engine", *(["in it"] if gated else [])]
+    heads += ["running", "waiting", "KV", "gauges read"] if observed else []
+    heads += ["silent for", "judged by"]
     rows = [
         [
-            name(one["address"])[:40],
-            f"{one['in_engine']} of {one['max_inflight']}" if facts["gated"] else "",
-            number(one["running"]) if facts["observed"] else "",
-            number(one["waiting"]) if facts["observed"] else "",
-            percent(one["kv_usage"]) if facts["observed"] else "",
-            ago(one["sample_age_seconds"]) if facts["observed"] else "",
+            line_of(one["address"], MOST_ADDRESS_COLUMNS),
+            *([f"{one['in_engine']} of {one['max_inflight']}"] if gated else []),
+            *(_gauges(one) if observed else []),
+            silence(one),
             JUDGED_BY[one["judged_by"]],
         ]
         for one in facts["engines"]
     ]
     return _table(heads, rows)
+
+
+def _gauges(engine: Facts) -> list[str]:
+    return [
+        number(engine["running"]),
+        number(engine["waiting"]),
+        percent(engine["kv_usage"]),
+        ago(engine["sample_age_seconds"]),
+    ]
 
 
 def _queue(facts: Facts) -> list[str]:
@@ -111,7 +143,7 @@ def _queue(facts: Facts) -> list[str]:
             "unknown" if one["eta_seconds"] is None else about(one["eta_seconds"]),
             one["priority"],
             number(one["prompt_tokens"]),
-            one["tenant"] or "-",
+            line_of(one["tenant"] or "-", MOST_TENANT_COLUMNS),
             "stream" if one["stream"] else "whole",
             waits_for(one, facts),
         ]
@@ -137,27 +169,31 @@ def _trend(trend: Facts, *, gated: bool) -> list[str]:
     said.append(("first token, p95", blocks(trend["ttft_p95_seconds"]), first))
     refused = reasons_of(trend) or "none"
     said.append(("refused", blocks(trend["refused"]), refused))
-    lines = [f"  {label:<17} {drawn:<{_CELLS}} {words}" for label, drawn, words in said]
+    rows = [[label, f"{drawn:<{_CELLS}}", words] for label, drawn, words in said]
+    lines = _rows(["", "", ""], rows, apart=" ")
     ends = ends_words(trend)
     return ["  the last 15 minutes:", *lines, *(_paragraph(ends) if ends else [])]
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return _rows(heads, [heads, *rows])
 
-    def line(cells: Iterable[str]) -> str:
+
+def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]], *, apart: str = "  ") -> list[str]:
+    """Rows in columns; what is too long of the last one goes on below, under its own column."""
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    left = 2 + sum(widths) + len(apart) * len(widths)
+    lines: list[str] = []
+    for *cells, last in rows:
         aligned = [
             cell.rjust(width) if head in _RIGHT else cell.ljust(width)
-            for cell, width, head in zip(cells, widths, heads, strict=True)
+            for cell, width, head in zip(cells, widths, heads, strict=False)
         ]
-        return "  " + "  ".join(aligned).rstrip()
-
-    return [line(heads), *map(line, rows)]
+        first, *more = textwrap.wrap(last, max(LEAST_COLUMNS, COLUMNS - left)) or [""]
+        lines.append(("  " + apart.join([*aligned, first])).rstrip())
+        lines += [" " * left + one for one in more]
+    return lines
 
 
 def _paragraph(said: str) -> list[str]:
     return textwrap.wrap(said, COLUMNS - 2, initial_indent="  ", subsequent_indent="  ")
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= COLUMNS else line[: COLUMNS - 1] + "…"

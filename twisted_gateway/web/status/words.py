@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 MOST_NAME_CHARACTERS = 120
+MOST_LINE_CHARACTERS = 300
 
 UNKNOWN = "unknown"
 
@@ -57,9 +58,14 @@ def count(many: int, one: str, more: str) -> str:
 
 def name(text: Any) -> str:
     """A name from outside on one line: no control characters, no more than is read."""
-    shown = str(text)[: MOST_NAME_CHARACTERS + 1]
+    return line_of(str(text), MOST_NAME_CHARACTERS)
+
+
+def line_of(text: str, most: int = MOST_LINE_CHARACTERS) -> str:
+    """A text from outside as one line of no more than so many characters and an ellipsis."""
+    shown = text[: most + 1]
     clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown)
-    return clean if len(clean) <= MOST_NAME_CHARACTERS else clean[:MOST_NAME_CHARACTERS] + "…"
+    return clean if len(clean) <= most else clean[:most] + "…"
 
 
 def names(texts: list[str], most: int = 5) -> str:
