@@ -55,7 +55,8 @@ class ServiceSide:
 
     def __init__(self, reactor: Any, fleet: Fleet, metrics: Metrics, tenancy: Tenancy) -> None:
         """Put the parts together; nothing is fetched before `adopt`."""
-        pooled = UpstreamAgent(reactor, connect_seconds=CONNECT_SECONDS)
+        # What services are asked may do something there: it is not done twice.
+        pooled = UpstreamAgent(reactor, connect_seconds=CONNECT_SECONDS, idempotent_only=True)
         fresh = UpstreamAgent(reactor, connect_seconds=CONNECT_SECONDS, max_idle_per_host=0)
         self._agents = Agents(pooled=pooled, fresh=fresh)
         provider = Provider(pooled, reactor)
@@ -74,7 +75,10 @@ class ServiceSide:
                 auth=config.auth,
                 agent=pooled,
                 agent_trusting=lambda policy: UpstreamAgent(
-                    reactor, connect_seconds=CONNECT_SECONDS, tls_policy=policy
+                    reactor,
+                    connect_seconds=CONNECT_SECONDS,
+                    idempotent_only=True,
+                    tls_policy=policy,
                 ),
                 replica=replica,
             )

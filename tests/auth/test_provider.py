@@ -3,7 +3,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from tests.services.stack import ServicesTestCase
+from tests.services.stack import ServicesTestCase, said
 from tests.stack import Asked
 
 CONFIG = """
@@ -76,8 +76,11 @@ class OwnTokenTests(ServicesTestCase):
         """When the service does not accept it the next request brings another."""
         client = self.ask(token=None)
         self.give()
-        self.asked.answer(401, {"detail": "who?"})
-        self.assertEqual(client.status, 401)
+        lines = said(self)
+        self.asked.answer(401, {"detail": "who? Bearer t1 is not good; t1"})
+        self.assertEqual((client.status, client.json["upstream_status"]), (502, 401))
+        self.assertEqual(client.json["upstream_message"], "who? *** is not good; ***")
+        self.assertNotIn("t1", "".join(lines))
         self.ask(token=None)
         self.assertEqual(len(self.requests), 2)
         self.give("t2")
@@ -96,7 +99,8 @@ class OwnTokenTests(ServicesTestCase):
         """Without one the service is not asked, and the answer says where it failed, no more."""
         self.ask(token=None)
         client = self.ask(token=None)
-        self.requests[-1].answer(401, {"error": "invalid_client"})
+        why = {"error": "invalid_client", "error_description": "not s:cret/% or s%3Acret%2F%25"}
+        self.requests[-1].answer(401, why)
         self.assertEqual(client.status, 502)
         self.assertIn("invalid_client", client.json["detail"])
         self.assertNotIn(b"cret", client.received)
@@ -197,12 +201,34 @@ class EndpointTests(ServicesTestCase):
         self.request.die()
         self.assertEqual(client.status, 502)
         client = self.post()
+        self.request.answer(999)
+        self.assertEqual(client.status, 502)
+        client = self.post()
         self.request.answer(body=b"x" * 300_000)
         self.assertEqual(client.status, 502)
         client = self.post()
         client.leave()
         self.assertTrue(self.request.gone)
         self.assertEqual(self.stack.entries[-1].outcome.value, "client_disconnect")
+
+    def test_drain(self) -> None:
+        """Newcomers are refused, as everywhere; one that waits is served."""
+        waiting = self.post()
+        self.assertEqual(self.stack.metric("gateway_inflight", model=""), 1)
+        _ = self.stack.gateway.drain()
+        client = self.post()
+        self.assertEqual((client.status, client.json["reason"]), (503, "draining"))
+        self.assertEqual(len(self.stack.engine("10.9.0.2", 80).asked), 1)
+        self.request.answer(body={"access_token": "t"})
+        self.assertEqual(waiting.status, 200)
+        self.assertEqual(self.stack.metric("gateway_inflight", model=""), 0)
+        self.stack.advance(3)
+
+    def test_trace(self) -> None:
+        """The issuer's part belongs to the client's trace."""
+        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+        self.post(traceparent=f"00-{trace}-00f067aa0ba902b7-01")
+        self.assertEqual(self.request.headers["traceparent"][3:35], trace)
 
     def test_not_configured(self) -> None:
         """Without a tokenUrl there is no such thing."""

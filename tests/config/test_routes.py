@@ -151,7 +151,7 @@ class RouteTests(RoutesTestCase):
         for text in ("0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00"):
             self.assertFaults(
                 self.route(f"path: /a, upstream: http://u, sunset: '{text}'"),
-                "f.yaml: line 1: routes[0].sunset: expected a date such as 2027-01-01 or "
+                "f.yaml: line 4: routes[0].sunset: expected a date such as 2027-01-01 or "
                 "2027-01-01T12:00:00Z",
             )
         dates = "deprecation: 2027-01-01, sunset: 2027-01-01T00:00:00Z"

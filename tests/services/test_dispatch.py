@@ -191,6 +191,40 @@ class IssuerTests(ServicesTestCase):
         self.ask()
         self.assertEqual(len(self.service.asked), 1)
 
+    def test_reload_of_a_number(self) -> None:
+        """Other intervals are no reason to drop the keys, even while the issuer is down."""
+        self.issuer.up = False
+        self.stack.text += "  jwksRefreshSeconds: 40\n"
+        self.assertTrue(self.stack.gateway.reload())
+        self.ask()
+        self.assertEqual(len(self.service.asked), 1)
+        before = len(self.stack.reactor.tcpClients)
+        self.stack.advance(41)
+        self.assertGreater(len(self.stack.reactor.tcpClients), before)
+
+    def test_reload_before_there_are_keys(self) -> None:
+        """Who waits for the first keys goes on waiting where a reload has them come from."""
+        self.stack.text = self.config.replace("10.9.0.1", "10.9.0.9")
+        self.assertTrue(self.stack.gateway.reload())
+        waiting = self.ask()
+        self.stack.text = self.config.replace("10.9.0.1", "10.9.0.3")
+        self.assertTrue(self.stack.gateway.reload())
+        self.stack.settle()
+        self.assertEqual(waiting.status, 0)
+        self.stack.engine("10.9.0.3", 80).last.answer(body=issuer.jwks(issuer.ec_jwk("ec-1")))
+        self.assertEqual(len(self.service.asked), 1)
+
+    def test_reload_while_waiting(self) -> None:
+        """Who waits for keys that are no longer asked for is judged by those that are."""
+        waiting = self.ask(token=self.token(key="ec-2"))
+        self.stack.text = self.stack.text.replace("10.9.0.1", "10.9.0.3")
+        self.assertTrue(self.stack.gateway.reload())
+        self.stack.settle()
+        self.assertEqual(waiting.status, 0)
+        self.stack.engine("10.9.0.3", 80).last.answer(body=issuer.jwks(issuer.ec_jwk("ec-2")))
+        self.asked.answer()
+        self.assertEqual(waiting.status, 200)
+
     def test_reload(self) -> None:
         """A reload keeps the keys where they come from the same place, and asks another place."""
         self.stack.text = self.config + "  leewaySeconds: 5\n"
@@ -222,6 +256,18 @@ class ScopeTests(ServicesTestCase):
     config = (
         MEMORY + AUTH + "  requireScopes: {memory: [mem.read], memory/ingest: [mem.write, extra]}\n"
     )
+
+    def test_renamed_while_waiting(self) -> None:
+        """What a token needs is fixed when it is asked for, however a reload calls the service."""
+        client = self.ask(resource="ingest", token=self.token(key="ec-2", scope="mem.read"))
+        text = self.config.replace("  memory: {", "  store: {kind: memory, ")
+        text = text.replace("{memory: [", "{store: [").replace("memory/ingest", "store/ingest")
+        self.stack.text = text
+        self.assertTrue(self.stack.gateway.reload())
+        self.assertEqual(client.status, 0)
+        self.issuer.last.answer(body=issuer.jwks(issuer.ec_jwk("ec-2")))
+        self.assertEqual(client.status, 403)
+        self.assertEqual(self.service.asked, [])
 
     def test_enough(self) -> None:
         """A token with the scopes is let in, in each of the forms that issuers write them."""
@@ -421,13 +467,25 @@ class UpstreamTests(ServicesTestCase):
         for status in (400, 401, 404, 409, 418, 429, 500, 503):
             client = self.ask(token=None)
             self.asked.answer(status, {"detail": "no such thing"}, extra="retry-after: 7\r\n")
-            self.assertEqual(client.status, status)
+            # It is the gateway whose credentials it asks for: the client's own are good.
+            self.assertEqual(client.status, 502 if status == 401 else status)
             problem = client.json
             self.assertEqual(problem["type"], "urn:twisted-gateway:problem:service_refused")
             self.assertEqual(problem["upstream_status"], status)
             self.assertEqual(problem["upstream_message"], "no such thing")
             self.assertEqual(client.headers["retry-after"], "7")
             self.assertIs(self.stack.entries[-1].outcome, Outcome.UPSTREAM_STATUS)
+
+    def test_no_status(self) -> None:
+        """A status that is none of HTTP's goes no further, and phrases are those of the status."""
+        for status in (600, 999):
+            client = self.ask(token=None)
+            self.asked.answer(status, b"x")
+            self.assertEqual(client.status, 502)
+            self.assertTrue(self.asked.gone)
+        client = self.ask(token=None)
+        self.asked.answer(418, b"x")
+        self.assertFalse(client.received.startswith(b"HTTP/1.1 418 OK"))
 
     def test_refusal_without_words(self) -> None:
         """An error whose body is huge, binary or missing is passed all the same."""

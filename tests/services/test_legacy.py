@@ -2,9 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.services.stack import AUTH, ServicesTestCase, said
 from tests.stack import CONFIG as MODELS
 from tests.stack import Asked, Client
+from tests.support import examples
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.telemetry import inbound
 
@@ -26,6 +30,9 @@ routes:
   - {path: /free, adapter: open, requireAuth: false}
 """
 )
+BETWEEN = ("/", "/%2F", "%2f", "/%5c", "\\", "/;a/", "/;a=b%2Fc/", "/;%5c", "/%3Ba/")
+"""What some server reads as one slash, or what is none to the gateway either."""
+BEHIND = ("", "/", "/x", "?q", ";a=b", ";a/x", "%3Ba/x", "%2fx", "%5Cx", ";%2fx")
 NOTICE = {
     "deprecation": "@1780272000",
     "sunset": "Fri, 01 Jan 2027 00:00:00 GMT",
@@ -212,11 +219,27 @@ class UpstreamTests(LegacyTestCase):
         hosts = {host for host, *_ in self.stack.reactor.tcpClients}
         self.assertLessEqual(hosts, {"10.6.0.1", "10.9.0.1", "10.0.0.1"})
 
+    def test_sent_once(self) -> None:
+        """On a kept connection that ends, what is not idempotent is not sent again."""
+        for method, times in (("POST", 1), ("PATCH", 1), ("GET", 2), ("PUT", 2)):
+            self.get("/old")
+            self.there.answer()
+            before = self.everything
+            client = self.get("/old/x", method)
+            self.there.die()
+            self.assertEqual(self.everything - before, times, method)
+            self.assertEqual(client.status, 502 if times == 1 else 0, method)
+            if times > 1:
+                self.there.answer()
+
     def test_traversal(self) -> None:
         """No path leads out of its prefix."""
         for path in (
             *("/old/../secret", "/old/%2e%2e/secret", "/old/..%2fsecret", "/old/.%2e/x"),
             *("/old/..%5csecret", "/old/x/../../y", "/cut/%2e%2e/x", "/old/%2e"),
+            # A servlet container resolves the dots of a segment less its parameters.
+            *("/cut/..;/secret", "/cut/..;a=b/secret", "/cut/%2e%2e%3b/x", "/old/.;x"),
+            *("/cut/..;%2fsecret", "/cut/a;b%2f../../x", "/cut/..%5c;/x", "/cut/;%2f/..;"),
             # What of this is the prefix is for each to say who reads it.
             *("/cut%2fsecret", "/old%2Fsecret", "/memory%2fquery"),
         ):
@@ -248,6 +271,29 @@ class WhoTests(LegacyTestCase):
         for path in ("/old%2fadmin", "/old%2Fadmin/x", "/old/admin%2fx"):
             self.assertIn(self.get(path).status, (400, 401), path)
         self.assertEqual(self.everything, 0)
+
+    @given(
+        st.tuples(
+            st.sampled_from(["/old", "/%6fld", "//old"]),
+            st.lists(st.sampled_from(BETWEEN), min_size=1, max_size=3),
+            st.sampled_from(["admin", "%61dmin", "ad%6Din"]),
+            st.sampled_from(BEHIND),
+        )
+    )
+    @examples(100)
+    def test_no_spelling_round(self, parts: tuple[str, list[str], str, str]) -> None:
+        """Nor does one that only some servers read as the longer path."""
+        first, between, name, behind = parts
+        path = f"{first}{''.join(between)}{name}{behind}"
+        self.assertIn(self.get(path).status, (400, 401, 404), path)
+        self.assertEqual(self.everything, 0, path)
+
+    def test_same_place(self) -> None:
+        """What leads to the same route whoever reads it goes on as it came."""
+        for path in ("/old/%2Fx", "/old/a;b=c/x", "/old/administrator", "/old/x%2fadmin"):
+            self.get(path)
+            self.assertEqual(self.there.path, f"/base{path}")
+            self.there.answer()
 
     def test_not_required(self) -> None:
         """Elsewhere the client's own credential passes."""

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from hashlib import md5
+from socket import socketpair
+from typing import Any
 
-from tests.services.stack import ServicesTestCase
+from tests.services.stack import ServicesTestCase, said
 from tests.stack import Asked, Client
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services import s3
@@ -101,6 +105,17 @@ class ListTests(S3TestCase):
             self.assertEqual(list(client.json["invalid"]), invalid, query)
         self.assertEqual(self.requests, [])
 
+    def test_slow_listing(self) -> None:
+        """A listing may come slowly; silence in its middle is 504."""
+        client = self.s3("list", "bucket=b")
+        self.store.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(LISTING))
+        for byte in LISTING[:20]:
+            self.stack.advance(5)
+            self.store.send(bytes([byte]))
+            self.assertEqual(client.status, 0)
+        self.stack.advance(9)
+        self.assertEqual(client.status, 504)
+
     def test_no_listing(self) -> None:
         """An answer that is no listing is 502."""
         for body in (
@@ -171,6 +186,17 @@ class GetTests(S3TestCase):
         client = self.s3("get", "bucket=b&key=k", Range="bytes=10-")
         self.store.answer(416, b"", extra="content-range: bytes */9\r\n")
         self.assertEqual((client.status, client.headers["content-range"]), (416, "bytes */9"))
+
+    def test_beyond_in_other_words(self) -> None:
+        """What is no such size does not come with it."""
+        for said_so in ("bytes */\xff", "bytes 0-1/9", "x" * 100):
+            client = self.s3("get", "bucket=b&key=k", Range="bytes=10-")
+            self.store.send(
+                f"HTTP/1.1 416 No\r\ncontent-range: {said_so}\r\n".encode("latin-1")
+                + b"content-length: 0\r\n\r\n"
+            )
+            self.assertEqual(client.status, 416)
+            self.assertNotIn("content-range", client.headers)
 
     def test_keys_that_lead_elsewhere(self) -> None:
         """A key whose dots somebody might resolve is refused, however it is written."""
@@ -299,6 +325,16 @@ class PutTests(PuttingTestCase):
             signed, "content-md5;host;x-amz-content-sha256;x-amz-date;x-amz-meta-colour"
         )
 
+    def test_much_metadata(self) -> None:
+        """More metadata than S3 takes is refused, not left out in silence."""
+        fields = [f"X-Amz-Meta-K{n}: {'v' * 1000}\r\n" for n in range(3)]
+        self.begin("Content-Length: 3", extra="".join(fields[:2]))
+        self.assertIn(b"X-Amz-Meta-K1: vvv", self.raw())
+        client = self.begin("Content-Length: 3", extra="".join(fields))
+        self.assertEqual(client.status, 400)
+        self.assertTrue(client.json["type"].endswith(":metadata_too_large"))
+        self.stack.advance(6)
+
     def test_refused_before_the_body(self) -> None:
         """Who asks for what there is not is told before they send it, without 100 Continue."""
         for query, status in (("bucket=b", 400), ("bucket=b&key=..", 400)):
@@ -389,6 +425,39 @@ class PutTests(PuttingTestCase):
         self.assertEqual(client.status, 408)
         self.stack.advance(6)
 
+    def check_leaving_unread(self, client: Client) -> None:
+        """See to it that a client that is not read, and leaves, is missed within a second."""
+        self.assertEqual(client.wire.producerState, "paused")
+        far, near = socketpair()
+        self.addCleanup(near.close)
+        self.patch(client.wire, "getHandle", lambda: near)
+        far.send(b"not read")
+        self.stack.advance(3)
+        self.assertFalse(client.wire.aborted)
+        far.close()
+        self.stack.advance(1)
+        self.assertTrue(client.wire.aborted)
+        self.assertIs(self.stack.entries[-1].outcome, Outcome.CLIENT_DISCONNECT)
+
+    def test_client_leaves_while_the_store_stalls(self) -> None:
+        """While the client is not read its leaving is noticed all the same."""
+        client = self.begin("Content-Length: 100000")
+        wire = self.stack.engine("10.3.0.1", 9000)._wires[-1][0]
+        wire.congested = True
+        self.check_leaving_unread(client.send(b"a" * 1000).send(b"b"))
+        self.assertTrue(wire.aborted)
+
+    def test_client_leaves_while_a_part_is_put(self) -> None:
+        """So it is while a part is on its way."""
+        self.patch(s3, "PART_BYTES", 1000)
+        client = self.begin("Transfer-Encoding: chunked")
+        client.send(b"3e8\r\n" + b"a" * 1000 + b"\r\n1\r\nb\r\n")
+        begun = self.store
+        self.check_leaving_unread(client)
+        begun.answer(body=b"<Begun><UploadId>u1</UploadId></Begun>")
+        self.assertEqual(self.store.method, "DELETE")
+        self.store.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
     def test_store_stops_taking(self) -> None:
         """A store that takes nothing more is 504."""
         client = self.begin("Content-Length: 100000").send(b"a" * 500)
@@ -433,15 +502,16 @@ class ChunkedTests(PuttingTestCase):
         self.assertEqual(self.stack.gateway._held.now, 3)
         client.send(b"3\r\ndef\r\n0\r\n\r\n")
         self.assertEqual((self.store.path, self.store.body), ("/b/k", b"abcdef"))
-        self.assertEqual(self.stack.gateway._held.now, 0)
+        self.assertEqual(self.stack.gateway._held.now, 6)
         self.store.answer(body=b"", extra="etag: e\r\n")
         self.assertEqual(client.json["etag"], "e")
+        self.assertEqual(self.stack.gateway._held.now, 0)
 
-    def upload(self) -> Client:
+    def upload(self, extra: str = "") -> Client:
         """Begin one of more than a part, up to the answer to its begin."""
         client = self.begin(
             "Transfer-Encoding: chunked",
-            extra="Content-Type: a/b\r\nx-amz-meta-a: 1\r\nIf-None-Match: *\r\n",
+            extra=f"Content-Type: a/b\r\nx-amz-meta-a: 1\r\nIf-None-Match: *\r\n{extra}",
         )
         client.send(b"%x\r\n" % (PART_BYTES + 5))
         client.send(b"x" * (PART_BYTES + 5) + b"\r\n")
@@ -496,6 +566,106 @@ class ChunkedTests(PuttingTestCase):
         self.store.send(b"HTTP/1.1 204 No Content\r\n\r\n")
         self.assertEqual(self.stack.gateway._held.now, 0)
 
+    def create(self) -> Client:
+        """Begin one, up to the question that begins it at the store."""
+        client = self.begin("Transfer-Encoding: chunked")
+        return client.send(b"%x\r\n%s\r\n" % (PART_BYTES, b"x" * PART_BYTES))
+
+    def test_digest(self) -> None:
+        """Content-MD5 is that of the whole object, which S3 is never sent as such."""
+        whole = b64encode(md5(b"x" * (PART_BYTES + 5), usedforsecurity=False).digest()).decode()
+        for digest, good in ((whole, True), ("A" * 22 + "==", False), ("nonsense", False)):
+            client = self.upload(f"Content-MD5: {digest}\r\n")
+            self.assertNotIn("content-md5", self.store.headers)
+            self.store.answer(body=b"")
+            client.send(b"0\r\n\r\n")
+            self.store.answer(body=b"")
+            if good:
+                self.store.answer(body=b"<Done><ETag>w</ETag></Done>")
+                self.assertEqual(client.status, 200)
+            else:
+                self.assertEqual(client.status, 400)
+                self.assertTrue(client.json["type"].endswith(":bad_digest"))
+                self.assertEqual(self.store.method, "DELETE")
+                self.store.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    def test_slow_part(self) -> None:
+        """A store may take as long as it likes for a part, as long as it goes on taking."""
+        self.patch(s3, "PART_BYTES", 1_000_000)
+        client = self.begin("Transfer-Encoding: chunked")
+        client.send(b"%x\r\n%s\r\n0\r\n\r\n" % (1_000_000, b"x" * 1_000_000))
+        wire = self.stack.engine("10.3.0.1", 9000)._wires[-1][0]
+        wire.congested = True
+        self.store.answer(body=b"<Begun><UploadId>u1</UploadId></Begun>")
+        for _ in range(12):
+            self.stack.advance(5)
+            self.assertEqual(client.status, 0)
+            wire.dataBuffer = b""
+            producer: Any = wire.producer
+            producer.resumeProducing()
+        self.stack.advance(9)
+        self.assertEqual(client.status, 504)
+        self.stack.advance(12)
+
+    def test_slow_completion(self) -> None:
+        """S3 sends white space while it puts the parts together; that is no silence."""
+        client = self.upload()
+        self.store.answer(body=b"")
+        client.send(b"0\r\n\r\n")
+        self.store.answer(body=b"")
+        completion = self.store.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(20):
+            self.stack.advance(5)
+            completion.send(b"1\r\n \r\n")
+            self.assertEqual(client.status, 0)
+        document = b'<?xml version="1.0"?><Done><ETag>w</ETag></Done>'
+        completion.send(b"%x\r\n%s\r\n0\r\n\r\n" % (len(document), document))
+        self.assertEqual(client.status, 200, client.received)
+
+    def test_leaving_while_it_begins(self) -> None:
+        """An upload that the store begins for a client that has left is removed again."""
+        for end in (lambda client: client.leave(), lambda client: self.stack.advance(9)):
+            client = self.create()
+            begun = self.store
+            end(client)
+            self.assertFalse(begun.gone)
+            self.assertEqual(len(self.stack.gateway.exchanges), 0)
+            self.assertEqual(self.stack.gateway._held.now, 0)
+            begun.answer(body=b"<Begun><UploadId>u1</UploadId></Begun>")
+            self.assertEqual((self.store.method, self.store.path), ("DELETE", "/b/k?uploadId=u1"))
+            self.store.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+            self.stack.advance(6)
+
+    def test_leaving_while_it_never_begins(self) -> None:
+        """The store has ten seconds for that; the log says that something may be left there."""
+        lines = said(self)
+        client = self.create()
+        begun = self.store
+        client.leave()
+        self.stack.advance(11)
+        self.assertTrue(begun.gone)
+        said_so = [line for line in lines if "left undone" in line]
+        self.assertTrue(said_so[0].startswith("s3: "), said_so)
+        client = self.create()
+        begun, before = self.store, len(lines)
+        client.leave()
+        begun.answer(403, REFUSED)
+        self.assertEqual([line for line in lines[before:] if "left undone" in line], [])
+
+    def test_drain_waits(self) -> None:
+        """A drain waits until the parts of uploads that were given up are removed."""
+        self.upload().leave()
+        drained = self.stack.gateway.drain()
+        self.assertEqual(self.store.method, "DELETE")
+        self.stack.advance(6)
+        self.assertNoResult(drained)
+        self.assertFalse(self.store.gone)
+        lines = said(self)
+        self.store.answer(404, b"<Error><Code>NoSuchUpload</Code></Error>")
+        self.stack.advance(6)
+        self.successResultOf(drained)
+        self.assertEqual([line for line in lines if "undone" in line], [])
+
     def test_pace_of_parts(self) -> None:
         """No more than a part is held, however fast the client sends."""
         client = self.upload()
@@ -504,6 +674,22 @@ class ChunkedTests(PuttingTestCase):
         self.assertLess(self.stack.gateway._held.now, 2 * PART_BYTES)
         self.assertEqual(client.wire.producerState, "paused")
         client.leave()
+
+    def test_part_on_its_way(self) -> None:
+        """A part counts as held until the store has it, so that many of them are too many."""
+        self.stack.text = CONFIG + f"maxHeldBytes: {2 * PART_BYTES + 50_000}\nmaxBodyBytes: 1000\n"
+        self.stack.gateway.reload()
+        clients = [self.upload(), self.upload()]
+        self.assertEqual(self.stack.gateway._held.now, 2 * PART_BYTES + 10)
+        late = self.begin("Transfer-Encoding: chunked").send(b"10000\r\n" + b"z" * 0x10000)
+        self.assertEqual((late.status, late.json["reason"]), (503, "queue_full"))
+        self.store.answer(body=b"")
+        clients[1].send(b"0\r\n\r\n")
+        self.assertEqual(self.stack.gateway._held.now, PART_BYTES + 10)
+        for client in clients:
+            client.leave()
+        self.assertEqual(self.stack.gateway._held.now, 0)
+        self.stack.advance(12)
 
     def test_too_much_held(self) -> None:
         """When the process holds too much, it is refused like any other body."""

@@ -33,6 +33,22 @@ class RefusalTests(TestCase):
         with self.assertRaises(BadAnswer):
             s3_xml.parse(bomb)
 
+    def test_bounded(self) -> None:
+        """What nests deep, or has very many elements, is given up at once."""
+        for body in (
+            b"<a>" * 17 + b"</a>" * 17,
+            b"<a>" * 1_000_000,
+            b"<a>" + b"<b/>" * s3_xml.MAX_ELEMENTS + b"</a>",
+        ):
+            with self.assertRaisesRegex(BadAnswer, "too many"):
+                s3_xml.parse(body)
+        self.assertEqual(len(s3_xml.parse(b"<a>" + b"<b/>" * 20_000 + b"</a>")), 20_000)
+
+    def test_white_space_before(self) -> None:
+        """White space before the declaration is none of the document."""
+        body = b" \n<?xml version='1.0'?><Error><Code>A</Code></Error>"
+        self.assertEqual(s3_xml.refusal(body), "A")
+
 
 class NamesTests(TestCase):
     """Keys and buckets."""

@@ -212,6 +212,14 @@ class SqsTests(ServicesTestCase):
         client = self.resolved("receive-message", {"queue": "jobs"})
         self.requests[-1].answer(body={"Messages": [5]})
         self.assertEqual(client.status, 502)
+        for body in (b"", b"{}", b'{"MessageId": 5}', b'{"MessageId": ""}', b'{"ok": true}'):
+            client = self.sqs("send-message", {"queue": "jobs", "message": "x"})
+            self.requests[-1].answer(body=body)
+            self.assertEqual(client.status, 502, body)
+        for resource, more in (("list-queues", None), ("receive-message", {"queue": "jobs"})):
+            client = self.sqs(resource, more)
+            self.requests[-1].answer(body=b"")
+            self.assertEqual(client.status, 502, resource)
         client = self.sqs("list-queues")
         self.requests[-1].answer(302, b"", extra="location: http://inside.example/\r\n")
         self.assertEqual(client.status, 502)

@@ -273,6 +273,13 @@ class EventTests(WebhooksTestCase):
         self.assertEqual(self.count("memory", "ingest", "bad_request"), 1)
         self.assertTrue(any("has no repository[full_name]" in line for line in self.lines))
 
+    def test_no_text(self) -> None:
+        """Half of a surrogate pair is told as what it is; no target is sent it."""
+        client = self.send({"ref": "r", "repository": {"full_name": "\ud800"}})
+        self.assertEqual([*self.gotify, *self.memory], [])
+        self.assertEqual(client.status, 502)
+        self.assertEqual([one["outcome"] for one in client.json["targets"]], ["bad_request"] * 2)
+
     def test_injection(self) -> None:
         """What an event holds stays in the parameter that it is put into."""
         name = 'x", "priority": 9, "a": "\r\nX-Gotify-Key: evil'

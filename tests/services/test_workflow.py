@@ -12,9 +12,10 @@ from tests.services.stack import ServicesTestCase
 from tests.stack import Client
 from tests.support import TestCase, examples
 from twisted_gateway.config import extras
+from twisted_gateway.config.adapters import WorkflowAdapter
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services import build
-from twisted_gateway.services.adapter import BadParameter, Pairs, Refused
+from twisted_gateway.services.adapter import BadAnswer, BadParameter, Pairs, Refused
 from twisted_gateway.services.workflow import Listing, Page, Workflow, _encoded, page_token
 from twisted_gateway.upstream.errors import AnswerTimedOut, ConnectFailed
 
@@ -166,10 +167,16 @@ class TokenTests(TestCase):
 class Ended:
     """A gRPC call that has ended."""
 
-    def __init__(self, code: Any, details: str | None, trailers: Any = ()) -> None:
+    def __init__(self, code: Any, details: str | None) -> None:
         self.code = lambda: code
         self.details = lambda: details
-        self.trailing_metadata = lambda: trailers
+
+
+class Answered:
+    """A gRPC call that has brought something."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = lambda: result
 
 
 class FaultTests(TestCase):
@@ -185,7 +192,7 @@ class FaultTests(TestCase):
     def test_every_code(self) -> None:
         """Every code but OK is a refusal with a status, or no answer."""
         for code in self.codes:
-            fault = self.module.fault_of(Ended(code, "no\nsuch", [("a", "b")]))
+            fault = self.module.fault_of(Ended(code, "no\nsuch"))
             if isinstance(fault, Refused):
                 self.assertTrue(400 <= fault.status < 600)
                 self.assertEqual(fault.message, f"{code.name}: no such")
@@ -194,11 +201,59 @@ class FaultTests(TestCase):
 
     def test_no_connection(self) -> None:
         """Where there is no connection no address is told; Temporal's own words are."""
-        fault = self.module.fault_of(Ended(self.codes.UNAVAILABLE, "ipv4:10.0.0.1:1: refused"))
-        self.assertIsInstance(fault, ConnectFailed)
-        self.assertNotIn("10.0.0.1", str(fault))
-        fault = self.module.fault_of(Ended(self.codes.UNAVAILABLE, "busy", [("a", "b")]))
+        for words in (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1: refused",
+            "DNS resolution failed for 10.0.0.1:7233: C-ares status is not ARES_SUCCESS",
+            "recvmsg:Connection reset by peer 10.0.0.1",
+            "Socket closed",
+            "GOAWAY received",
+            "keepalive watchdog timeout",
+        ):
+            fault = self.module.fault_of(Ended(self.codes.UNAVAILABLE, words))
+            self.assertIsInstance(fault, ConnectFailed, words)
+            self.assertNotIn("10.0.0.1", str(fault))
+        fault = self.module.fault_of(Ended(self.codes.UNAVAILABLE, "busy"))
         self.assertEqual((fault.status, fault.message), (503, "UNAVAILABLE: busy"))
+
+    def test_too_large(self) -> None:
+        """A page that gRPC here does not take is no limit of Temporal's."""
+        words = "Stream removed (CLIENT: Received message larger than max (10000 vs. 100))"
+        fault = self.module.fault_of(Ended(self.codes.RESOURCE_EXHAUSTED, words))
+        self.assertIsInstance(fault, BadAnswer)
+        fault = self.module.fault_of(Ended(self.codes.RESOURCE_EXHAUSTED, "namespace limit"))
+        self.assertEqual(fault.status, 429)
+
+    def test_metadata(self) -> None:
+        """What gRPC would refuse is left out."""
+        fields = [(b"X-A", b"b c"), (b"Tracestate", b"a=\xc3\xa9"), (b"B", b"a\tb"), (b"C", b"")]
+        self.assertEqual(self.module.metadata_of(fields), [("x-a", "b c")])
+
+    def answer(self, **members: Any) -> Deferred[Page]:
+        """Have an answer with one execution come, as gRPC brings it."""
+        api = importlib.import_module("temporalio.api.workflow.v1")
+        service = importlib.import_module("temporalio.api.workflowservice.v1")
+        info = api.WorkflowExecutionInfo()
+        # From the wire, which takes what the constructor may not.
+        info.MergeFromString(b"\x28" + bytes([members.get("status", 1)]))
+        info.start_time.seconds = members.get("seconds", 0)
+        page = service.ListWorkflowExecutionsResponse(executions=[info])
+        adapter = WorkflowAdapter(name="w", upstream="127.0.0.1:1")
+        temporal = self.module.Temporal(adapter, None)
+        self.addCleanup(temporal.retire)
+        answered: Deferred[Page] = Deferred()
+        temporal._under_way += 1
+        temporal._ended(Answered(page), answered)
+        return answered
+
+    def test_unknown_status(self) -> None:
+        """A status of a later release is shown as such."""
+        for status, word in ((2, "completed"), (99, "unknown")):
+            page = self.successResultOf(self.answer(status=status))
+            self.assertEqual(page.executions[0]["status"], word)
+
+    def test_impossible(self) -> None:
+        """An answer that cannot be shown ends the waiting all the same."""
+        self.failureResultOf(self.answer(seconds=10**15), BadAnswer)
 
     def test_late(self) -> None:
         """A deadline is a time-out."""

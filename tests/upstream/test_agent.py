@@ -432,6 +432,21 @@ class RetryTests(AgentTestCase):
         self.fails(result, Disconnected)
         self.assertEqual(len(self.net.sockets), 1)
 
+    def test_not_idempotent(self) -> None:
+        """Where POST and PATCH may do something that lasts they are not sent twice."""
+        for method, retried in (
+            *((b"POST", False), (b"PATCH", False), (b"GET", True), (b"PUT", True)),
+            *((b"DELETE", True), (b"HEAD", True), (b"OPTIONS", True), (b"SEARCH", False)),
+        ):
+            with self.subTest(method=method):
+                self.start(idempotent_only=True)
+                pooled = self.whole()
+                result = self.ask(method, body=BytesProducer([b"x"]))
+                pooled.end()
+                self.assertEqual(len(self.net.sockets), 2 if retried else 1)
+                if not retried:
+                    self.fails(result, Disconnected)
+
     def test_body_starts_again(self) -> None:
         """The retry stops the producer and starts it from the beginning."""
         pooled = self.whole()

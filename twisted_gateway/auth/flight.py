@@ -54,6 +54,9 @@ class SingleFlight(Generic[Result]):
         self._running = None
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
+            if waiter.called:
+                # One that was told before has cancelled it.
+                continue
             if isinstance(result, Failure):
                 waiter.errback(result)
             else:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.auth.jwks import Fetch, KeyCache, KeysUnavailable
-from twisted_gateway.auth.refusals import insufficient_scope, keys_unavailable, unauthorized
+from twisted_gateway.auth.refusals import keys_unavailable, unauthorized
 from twisted_gateway.auth.token import BadToken, Principal, Rules, check, parse
 from twisted_gateway.config.schema import Auth
 
@@ -33,19 +33,26 @@ class Guard:
         self._scopes: Mapping[str, tuple[str, ...]] = {}
 
     def adopt(self, auth: Auth | None) -> None:
-        """Put `auth` in force; the keys stay where they come from the same place."""
+        """Put `auth` in force; the keys stay where they come from the same place.
+
+        Requests that wait for keys from another place are judged anew by what is in force now.
+        """
         before, self._auth = self._auth, auth
-        if _source(before) != _source(auth):
-            self.stop()
-            self._cache = None if auth is None else self._started(auth)
         self._scopes = {} if auth is None else auth.require_scopes
         self._rules = None if auth is None else _rules(auth)
+        if auth is not None and before is not None and before.jwks_url == auth.jwks_url:
+            if self._cache is not None:
+                self._cache.pace(auth.jwks_cooldown_seconds, auth.jwks_refresh_seconds)
+            return
+        # The new one first: whoever waited for the old one goes on within `stop`.
+        old, self._cache = self._cache, None if auth is None else self._started(auth)
+        if old is not None:
+            old.stop()
 
     def stop(self) -> None:
         """Fetch no more keys."""
-        cache, self._cache = self._cache, None
-        if cache is not None:
-            cache.stop()
+        if self._cache is not None:
+            self._cache.stop()
 
     @property
     def accepts_tokens(self) -> bool:
@@ -66,36 +73,42 @@ class Guard:
         Raises:
             Problem: 401, there is none that is accepted; 503, none can be judged.
         """
-        rules, cache = self._rules, self._cache
-        try:
-            if rules is None or cache is None:
-                raise BadToken("this gateway accepts no tokens")
-            token = parse(_bearer(authorization), rules)
-            key = await cache.find(token.key_name, token.algorithm)
-            if key is None:
-                raise BadToken("the token is signed with a key that is not among the issuer's")
-            return check(token, key, rules, self._clock.seconds())
-        except BadToken as fault:
-            raise unauthorized(str(fault)) from None
-        except KeysUnavailable as fault:
-            raise keys_unavailable(fault.retry_after_seconds) from None
+        while True:
+            cache = self._cache
+            try:
+                principal = await self._judged(authorization, cache)
+                if cache is self._cache:
+                    return principal
+            except BadToken as fault:
+                if cache is self._cache:
+                    raise unauthorized(str(fault)) from None
+            except KeysUnavailable as fault:
+                if cache is self._cache:
+                    raise keys_unavailable(fault.retry_after_seconds) from None
 
-    def missing_scopes(self, principal: Principal, service: str, resource: str) -> frozenset[str]:
-        """Say which of the scopes that this takes a token has not."""
-        return frozenset(self._needed(service, resource)) - principal.scopes
+    def scopes(self, service: str, resource: str) -> frozenset[str]:
+        """Say which scopes a token must have for a resource of a service.
 
-    def permit(self, principal: Principal, service: str, resource: str) -> None:
-        """See to it that a token allows a resource of a service.
+        Whoever has found the resource asks at once, before anything is awaited: a reload may call
+        it otherwise.
+        """
+        one = self._scopes.get(f"{service}/{resource}")
+        return frozenset(self._scopes.get(service, ()) if one is None else one)
+
+    async def _judged(self, authorization: Sequence[bytes], cache: KeyCache | None) -> Principal:
+        """Judge a token by the rules in force.
 
         Raises:
-            Problem: 403, it has not all the scopes that `requireScopes` names.
+            BadToken, KeysUnavailable: see `principal`.
         """
-        if self.missing_scopes(principal, service, resource):
-            raise insufficient_scope(self._needed(service, resource))
-
-    def _needed(self, service: str, resource: str) -> tuple[str, ...]:
-        one = self._scopes.get(f"{service}/{resource}")
-        return self._scopes.get(service, ()) if one is None else one
+        rules = self._rules
+        if rules is None or cache is None:
+            raise BadToken("this gateway accepts no tokens")
+        token = parse(_bearer(authorization), rules)
+        key = await cache.find(token.key_name, token.algorithm)
+        if key is None:
+            raise BadToken("the token is signed with a key that is not among the issuer's")
+        return check(token, key, rules, self._clock.seconds())
 
     def _started(self, auth: Auth) -> KeyCache:
         cache = KeyCache(
@@ -106,12 +119,6 @@ class Guard:
         )
         cache.start()
         return cache
-
-
-def _source(auth: Auth | None) -> tuple[str, float, float] | None:
-    if auth is None:
-        return None
-    return auth.jwks_url, auth.jwks_cooldown_seconds, auth.jwks_refresh_seconds
 
 
 def _rules(auth: Auth) -> Rules:

@@ -82,6 +82,15 @@ class KeyCache:
         """Fetch the keys, now and from time to time."""
         self._in_background()
 
+    def pace(self, cooldown_seconds: float, refresh_seconds: float) -> None:
+        """Keep the keys, and ask the issuer at other intervals from here on."""
+        self._cooldown_seconds = cooldown_seconds
+        self._refresh_seconds = refresh_seconds
+        if self._timer is not None and self._timer.active():
+            left_seconds = self._timer.getTime() - self._clock.seconds()
+            # Never later: whoever reloads often would put the next fetch off for good.
+            self._timer.reset(min(left_seconds, self._next_seconds()))
+
     def stop(self) -> None:
         """Fetch no more; who waits goes on with the keys that there are."""
         self._stopped = True

@@ -15,6 +15,7 @@ from twisted_gateway.auth.jwks import FetchFailed
 from twisted_gateway.auth.keys import MAX_DOCUMENT_BYTES
 from twisted_gateway.config.schema import ClientCredentials
 from twisted_gateway.core.events import upstream_message
+from twisted_gateway.core.redaction import redacted
 from twisted_gateway.upstream.whole import WholeAnswer, ask
 
 ANSWER_SECONDS = 10.0
@@ -77,7 +78,8 @@ class Provider:
         body = urlencode(form).encode("ascii")
         answer = await self._ask(b"POST", url, headers, body, MAX_TOKEN_ANSWER_BYTES)
         if answer.code != 200:
-            said = upstream_message(answer.body).message
+            own = (client.client_secret.value, quote_plus(client.client_secret.value))
+            said = redacted(upstream_message(answer.body).message, own)
             raise FetchFailed(f"the token endpoint answered {answer.code}: {said}")
         return _token(answer.body)
 

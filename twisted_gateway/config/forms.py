@@ -100,10 +100,10 @@ def request_path(text: str) -> str:
 
 
 def plain_path(text: str) -> str:
-    """Take the prefix of requests' paths: no escapes, so that it is spelt in one way alone."""
+    """Take the prefix of requests' paths: no escapes or parameters: it is spelt in one way alone."""
     path = request_path(text)
-    if "%" in path or {".", ".."} & set(path.split("/")):
-        raise Wrong("expected a path without escapes, and without segments that are . or ..")
+    if set(path) & set("%;") or {".", ".."} & set(path.split("/")):
+        raise Wrong("expected a path without escapes and ';', and without segments that are . or ..")
     return path
 
 
@@ -120,9 +120,10 @@ def moment(text: str) -> datetime:
         if not _MOMENT.fullmatch(text):
             raise ValueError
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        # In UTC it may be before the first year there is, or after the last.
         raise Wrong("expected a date such as 2027-01-01 or 2027-01-01T12:00:00Z") from None
-    return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
 
 
 def template(text: str) -> Template:

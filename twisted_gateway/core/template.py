@@ -79,7 +79,7 @@ def render(template: Template, event: Any) -> str:
 
     Raises:
         Unfilled: what a place names is not there, or is an object or an array; or the text would
-            be too long.
+            be too long, or hold half of a surrogate pair, which is no text anybody could be sent.
     """
     text = "".join(
         piece if isinstance(piece, str) else _text(_find(piece, event), piece)
@@ -87,6 +87,10 @@ def render(template: Template, event: Any) -> str:
     )
     if len(text) > MAX_RENDERED_CHARACTERS:
         raise Unfilled(f"the text would have more than {MAX_RENDERED_CHARACTERS} characters")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Unfilled("the text would hold half of a surrogate pair") from None
     return text
 
 

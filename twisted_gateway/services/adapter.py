@@ -171,10 +171,19 @@ class Upstream(Protocol):
         is no fault of its. Raises what the work does; cancelling cancels it.
         """
 
+    async def to_its_end(
+        self, work: Coroutine[Deferred[Any], Any, T], undo: Callable[[T], object]
+    ) -> T:
+        """Await work that begins something at the service, which would else be left there.
+
+        Cancelling this leaves the work alone: it goes on for a bounded time when nobody waits for
+        it any more, and `undo` is then called with what has come of it. Raises what it does.
+        """
+
     def afterwards(self, method: str, url: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Send a request that nobody waits for, when this one may be over: to undo something.
 
-        It is tried once, in bounded time; the log says when it failed.
+        It is tried once, in bounded time, which a drain waits for; the log says when it failed.
         """
 
 

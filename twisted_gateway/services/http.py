@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from twisted.web.http_headers import Headers
 
 from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_message
 from twisted_gateway.core.headers import tokens
+from twisted_gateway.core.redaction import redacted
 from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused, Upstream
 from twisted_gateway.upstream.errors import UpstreamError
 from twisted_gateway.upstream.response import UpstreamResponse
+
+_CREDENTIALS = (b"Authorization", b"X-Gotify-Key")
 
 
 def chosen(headers: Headers, names: Iterable[bytes]) -> Pairs:
@@ -52,8 +55,17 @@ async def check(upstream: Upstream, answer: UpstreamResponse, good: Collection[i
     if answer.code < 400:
         answer.abort()
         raise BadAnswer(f"it answered with status {answer.code}")
-    message = upstream_message(await error_body(upstream, answer)).message
-    raise Refused(answer.code, message, retry_after(answer))
+    said = upstream_message(await error_body(upstream, answer)).message
+    # Some services repeat what they were sent.
+    raise Refused(answer.code, redacted(said, _sent_credentials(answer)), retry_after(answer))
+
+
+def _sent_credentials(answer: UpstreamResponse) -> Iterator[str]:
+    """Give the gateway's own credentials in the request that this answers: scheme and word."""
+    for name in _CREDENTIALS:
+        for value in answer.request.headers.getRawHeaders(name, []):
+            text = value.decode("latin-1")
+            yield from (text, text.rpartition(" ")[2])
 
 
 def retry_after(answer: UpstreamResponse) -> dict[str, str]:

@@ -6,6 +6,9 @@ comes, in bounded memory. A body whose length is not known goes in parts, for S3
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +18,8 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import UNKNOWN_LENGTH
 
 from twisted_gateway.config.schema import S3Adapter
+from twisted_gateway.core.errors import Problem
+from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services import s3_names, s3_xml
 from twisted_gateway.services.adapter import (
     Answer,
@@ -42,6 +47,9 @@ PART_BYTES = 8_388_608
 _SMALL_BYTES = 65_536
 _META = b"X-Amz-Meta-"
 _MAX_META_BYTES = 2048
+
+# What a 416 says (RFC 9110, section 14.4).
+_BEYOND = re.compile(r"bytes \*/[0-9]{1,20}")
 
 _CONDITIONS = (b"If-Match", b"If-None-Match", b"If-Modified-Since", b"If-Unmodified-Since")
 _ABOUT = (
@@ -123,14 +131,15 @@ class S3:
 
     async def _put(self, request: ServiceRequest) -> Answer:
         body = request.body
-        about = [*chosen(request.headers, _ABOUT), *_meta(request.headers)]
+        about = [*chosen(request.headers, _ABOUT), *_bounded(_meta(request.headers))]
         conditions = chosen(request.headers, _CONDITIONS)
+        digest = chosen(request.headers, (b"Content-MD5",))
         if body.length is UNKNOWN_LENGTH:
             begin = await body.read(PART_BYTES)
             if len(begin) == PART_BYTES:
-                return await self._put_parts(request, begin, about, conditions)
+                check = _Digest(digest)
+                return await self._put_parts(request, begin, about, conditions, check)
             body = BytesProducer([begin])
-        digest = chosen(request.headers, (b"Content-MD5",))
         headers = [*about, *conditions, *digest]
         answer = await self._send(request, "PUT", headers=headers, body=body)
         await _check(request, answer, (200,))
@@ -138,32 +147,59 @@ class S3:
         return _stored(request, first(answer, b"ETag"))
 
     async def _put_parts(
-        self, request: ServiceRequest, part: bytes, about: Pairs, conditions: Pairs
+        self,
+        request: ServiceRequest,
+        part: bytes,
+        about: Pairs,
+        conditions: Pairs,
+        digest: _Digest,
     ) -> Answer:
         """Put an object of unknown length (CreateMultipartUpload and what follows)."""
-        begun = await self._send(request, "POST", {"uploads": ""}, headers=about)
-        tree = await self._document(request, begun)
-        upload = {"uploadId": s3_xml.text(tree, "UploadId")}
-        if not upload["uploadId"]:
-            raise BadAnswer("its answer names no upload")
+        upload = await request.upstream.to_its_end(
+            self._begin_upload(request, about), lambda begun: self._remove_parts(request, begun)
+        )
         try:
             etags: list[str] = []
             while part:
-                query = {"partNumber": str(len(etags) + 1), **upload}
-                answer = await self._send(request, "PUT", query, body=BytesProducer([part]))
-                await _check(request, answer, (200,))
-                await request.upstream.read(answer, _SMALL_BYTES)
-                etags.append(first(answer, b"ETag"))
+                digest.update(part)
+                etags.append(await self._put_part(request, upload, len(etags) + 1, part))
+                # Else there would be two of them while the next one comes.
+                part = b""
                 part = await request.body.read(PART_BYTES)
+            digest.check()
             body = BytesProducer([s3_xml.completion(etags)])
             ended = await self._send(request, "POST", upload, headers=conditions, body=body)
             tree = await self._document(request, ended)
         except Exception:
-            # Its parts would lie there, and be paid for, until somebody looked.
-            url, headers = self._signed(request, "DELETE", upload, [], of_bucket=False)
-            request.upstream.afterwards("DELETE", url, headers)
+            self._remove_parts(request, upload)
             raise
         return _stored(request, s3_xml.text(tree, "ETag"))
+
+    async def _begin_upload(self, request: ServiceRequest, about: Pairs) -> Mapping[str, str]:
+        """Begin an upload (CreateMultipartUpload); gives what names it in what follows."""
+        begun = await self._send(request, "POST", {"uploads": ""}, headers=about)
+        upload = {"uploadId": s3_xml.text(await self._document(request, begun), "UploadId")}
+        if not upload["uploadId"]:
+            raise BadAnswer("its answer names no upload")
+        return upload
+
+    def _remove_parts(self, request: ServiceRequest, upload: Mapping[str, str]) -> None:
+        """Give an upload up (AbortMultipartUpload).
+
+        Its parts would lie there, and be paid for, until somebody looked.
+        """
+        url, headers = self._signed(request, "DELETE", upload, [], of_bucket=False)
+        request.upstream.afterwards("DELETE", url, headers)
+
+    async def _put_part(
+        self, request: ServiceRequest, upload: Mapping[str, str], number: int, part: bytes
+    ) -> str:
+        """Put one part (UploadPart); gives its ETag."""
+        query = {"partNumber": str(number), **upload}
+        answer = await self._send(request, "PUT", query, body=BytesProducer([part]))
+        await _check(request, answer, (200,))
+        await request.upstream.read(answer, _SMALL_BYTES)
+        return first(answer, b"ETag")
 
     async def _document(self, request: ServiceRequest, answer: UpstreamResponse) -> s3_xml.Element:
         """Read an answer that is XML; S3 may also fail behind a 200."""
@@ -239,15 +275,56 @@ def _to_sign(fields: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _meta(headers: Headers) -> Pairs:
-    """Give the object's own metadata (`x-amz-meta-*`) as far as S3 takes it: 2 kB in all."""
-    found: Pairs = []
-    room = _MAX_META_BYTES
-    for name, values in headers.getAllRawHeaders():
-        if name.lower().startswith(_META.lower()) and values:
-            room -= len(name) + len(values[-1])
-            if room >= 0:
-                found.append((name, values[-1]))
-    return found
+    """Give the object's own metadata (`x-amz-meta-*`)."""
+    return [
+        (name, values[-1])
+        for name, values in headers.getAllRawHeaders()
+        if name.lower().startswith(_META.lower()) and values
+    ]
+
+
+def _bounded(meta: Pairs) -> Pairs:
+    """Take metadata as far as S3 does: 2 kB in all, names without what they all begin with.
+
+    Raises:
+        Problem: 400, it is more.
+    """
+    size = sum(len(name) - len(_META) + len(value) for name, value in meta)
+    if size > _MAX_META_BYTES:
+        raise Problem(
+            "metadata_too_large",
+            400,
+            f"The x-amz-meta- fields hold {size} bytes; S3 takes {_MAX_META_BYTES}.",
+            outcome=Outcome.BAD_REQUEST,
+        )
+    return meta
+
+
+class _Digest:
+    """Checks the Content-MD5 of an object that goes in parts, for S3 looks at parts alone."""
+
+    def __init__(self, fields: Pairs) -> None:
+        self._expected = fields[-1][1].strip() if fields else None
+        self._digest = hashlib.md5(usedforsecurity=False)
+
+    def update(self, part: bytes) -> None:
+        if self._expected is not None:
+            self._digest.update(part)
+
+    def check(self) -> None:
+        """See to it that what came is what was announced.
+
+        Raises:
+            Problem: 400, it is not.
+        """
+        if self._expected not in (None, base64.b64encode(self._digest.digest())):
+            raise Problem(
+                "bad_digest",
+                400,
+                "The object that came is not the one that Content-MD5 describes.",
+                outcome=Outcome.BAD_REQUEST,
+                param="Content-MD5",
+            )
 
 
 async def _check(request: ServiceRequest, answer: UpstreamResponse, good: Collection[int]) -> None:
@@ -264,7 +341,7 @@ async def _check(request: ServiceRequest, answer: UpstreamResponse, good: Collec
         raise BadAnswer(f"it answered with status {answer.code}")
     headers = retry_after(answer)
     content_range = first(answer, b"Content-Range")
-    if content_range:
+    if _BEYOND.fullmatch(content_range):
         headers["Content-Range"] = content_range
     raise Refused(answer.code, s3_xml.refusal(await error_body(request.upstream, answer)), headers)
 

@@ -17,11 +17,32 @@ from twisted_gateway.services.adapter import BadAnswer
 MAX_MESSAGE_CHARACTERS = 1000
 """The longest message that is taken from a store."""
 
+MAX_DEPTH = 16
+"""How deep elements may lie in one another; a listing has four levels."""
+MAX_ELEMENTS = 50_000
+"""How many elements a document may have; a listing of 1000 objects has some 12,000."""
+
 Element = ElementTree.Element
 
 
 class _Plain(ElementTree.TreeBuilder):
-    """Builds a tree, and bears no document type."""
+    """Builds a tree, and bears no document type, and no more than a listing has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+        self._count = 0
+
+    def start(self, tag: Any, attrs: Any, /) -> Element:
+        self._depth += 1
+        self._count += 1
+        if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
+            raise BadAnswer("its answer is XML of too many elements")
+        return super().start(tag, attrs)
+
+    def end(self, tag: str, /) -> Element:
+        self._depth -= 1
+        return super().end(tag)
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         raise BadAnswer("its answer is XML with a document type")
@@ -31,10 +52,11 @@ def parse(body: bytes) -> Element:
     """Read a document.
 
     Raises:
-        BadAnswer: it is no XML, or has a document type.
+        BadAnswer: it is no XML, has a document type, or too many elements.
     """
     try:
-        return ElementTree.fromstring(body, ElementTree.XMLParser(target=_Plain()))
+        # S3 may have sent white space before it knew what to say.
+        return ElementTree.fromstring(body.lstrip(), ElementTree.XMLParser(target=_Plain()))
     except (ElementTree.ParseError, ValueError, LookupError):
         raise BadAnswer("its answer is not XML") from None
 

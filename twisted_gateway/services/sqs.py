@@ -146,9 +146,12 @@ class Sqs:
             **_numbers(asked, {"delay_seconds": "DelaySeconds"}),
         }
         tree = await self._ask(request, "SendMessage", body)
+        message_id = tree.get("MessageId")
+        if not (isinstance(message_id, str) and message_id):
+            raise BadAnswer("its answer does not say that the message was taken")
         return Document(
             {
-                "message_id": tree.get("MessageId"),
+                "message_id": message_id,
                 "body_md5": tree.get("MD5OfMessageBody"),
                 "sequence_number": tree.get("SequenceNumber"),
             }
@@ -225,8 +228,10 @@ class Sqs:
         if answer.code != 200:
             await self._refuse(request, answer)
         said = await request.upstream.read(answer, MAX_ANSWER_BYTES)
-        # An action that has nothing to say answers with no body at all, or with `{}`.
-        return members(parsed(said)) if said else {}
+        if action == "DeleteMessage" and not said:
+            # It has nothing to say: some do so without a body, some with `{}`.
+            return {}
+        return members(parsed(said))
 
     async def _refuse(self, request: ServiceRequest, answer: UpstreamResponse) -> None:
         if answer.code < 400:

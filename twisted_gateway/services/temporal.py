@@ -5,6 +5,7 @@ gRPC has threads of its own; answers come to the reactor's by `callFromThread`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -23,6 +24,7 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted_gateway.config.adapters import WorkflowAdapter
 from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused
 from twisted_gateway.services.workflow import Listing, Page
+from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.upstream.errors import AnswerTimedOut, ConnectFailed, UpstreamError
 
 MAX_ANSWER_BYTES = 16_777_216
@@ -30,6 +32,16 @@ MAX_ANSWER_BYTES = 16_777_216
 
 _METHOD = "/temporal.api.workflowservice.v1.WorkflowService/ListWorkflowExecutions"
 _MAX_MESSAGE_CHARACTERS = 2000
+# ASCII-Value of gRPC's protocol over HTTP/2.
+_PRINTABLE = re.compile(rb"[ -~]+")
+# How gRPC's core says that there is no connection, or that it has ended.
+_NO_CONNECTION = re.compile(
+    r"(?i)\b(ipv[46]|unix|dns):|failed to connect|connect failed|connection (refused|reset|closed)"
+    r"|connections to all backends|socket closed|resolution fail|address list|recvmsg|sendmsg"
+    r"|broken pipe|goaway|stream removed|transport (is )?clos|endpoint (clos|read|write)"
+    r"|(keepalive|ping|settings).*time|channel (is )?(shut|clos)|handshake"
+)
+_TOO_LARGE = "eceived message larger than max"
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     # A proxy of the environment is none of the gateway's configuration.
@@ -69,9 +81,6 @@ class Call(Protocol):
     def details(self) -> str | None:
         """Why, in words."""
 
-    def trailing_metadata(self) -> Any:
-        """What the server said at its end."""
-
 
 class Temporal:
     """Asks a Temporal frontend.
@@ -80,6 +89,8 @@ class Temporal:
         adapter: its configuration.
         reactor: whose thread answers come to.
     """
+
+    _log = RequestLogger()
 
     def __init__(self, adapter: WorkflowAdapter, reactor: Any) -> None:
         """Take what the class documents; the connection comes with the first call."""
@@ -106,8 +117,7 @@ class Temporal:
             page_size=listing.page_size,
             next_page_token=listing.page_token,
         )
-        fields = [(name.decode("ascii").lower(), value.decode("ascii")) for name, value in metadata]
-        call = self._method.future(asked, timeout=self._seconds, metadata=fields)
+        call = self._method.future(asked, timeout=self._seconds, metadata=metadata_of(metadata))
         answered: Deferred[Page] = Deferred(lambda _: call.cancel())
         self._under_way += 1
         call.add_done_callback(
@@ -129,6 +139,11 @@ class Temporal:
             page = _page(call.result())
         except (grpc.RpcError, grpc.FutureCancelledError):
             answered.errback(fault_of(call))
+        except Exception as fault:
+            # Nobody but this Deferred is there to be told; protobuf takes numbers and times from
+            # the wire which it then refuses to show.
+            self._log.warn("temporal: an answer cannot be shown ({fault})", fault=type(fault).__name__)
+            answered.errback(BadAnswer("its answer has values that it cannot have"))
         else:
             answered.callback(page)
 
@@ -137,15 +152,29 @@ class Temporal:
             self._channel.close()
 
 
+def metadata_of(fields: Pairs) -> list[tuple[str, str]]:
+    """Give header fields as gRPC takes them.
+
+    Those whose values are no printable ASCII are left out: gRPC would refuse the whole call, and
+    what they are (the trace context, as the client sent it) is not worth that.
+    """
+    return [
+        (name.decode("ascii").lower(), value.decode("ascii"))
+        for name, value in fields
+        if _PRINTABLE.fullmatch(value)
+    ]
+
+
 def fault_of(call: Call) -> Refused | UpstreamError:
     """Say what a call's failure is: Temporal's own refusal, or that there is no answer."""
     code, words = call.code(), " ".join((call.details() or "").split())
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return AnswerTimedOut("no answer came in time")
-    # gRPC itself says so where it has no connection, in words that hold addresses; what Temporal
-    # says comes with trailers.
-    if code is grpc.StatusCode.UNAVAILABLE and not call.trailing_metadata():
+    # gRPC gives no other mark of what it says itself; those words may hold addresses.
+    if code is grpc.StatusCode.UNAVAILABLE and _NO_CONNECTION.search(words):
         return ConnectFailed("the connection failed")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in words:
+        return BadAnswer("its answer is too long")
     status = STATUSES.get(code)
     if status is None:
         return BadAnswer(f"the call ended with {code.name}")
@@ -158,12 +187,11 @@ def _page(answer: ListWorkflowExecutionsResponse) -> Page:
 
 def _execution(info: WorkflowExecutionInfo) -> dict[str, Any]:
     """Give what there is to see of an execution; memos and search attributes may hold anything."""
-    name = WorkflowExecutionStatus.Name(info.status)
     return {
         "workflow_id": info.execution.workflow_id,
         "run_id": info.execution.run_id,
         "type": info.type.name,
-        "status": name.removeprefix("WORKFLOW_EXECUTION_STATUS_").lower(),
+        "status": _status(info.status),
         "start_time": _moment(info, "start_time"),
         "close_time": _moment(info, "close_time"),
         "execution_time": _moment(info, "execution_time"),
@@ -171,6 +199,14 @@ def _execution(info: WorkflowExecutionInfo) -> dict[str, Any]:
         "task_queue": info.task_queue,
         "parent_workflow_id": info.parent_execution.workflow_id or None,
     }
+
+
+def _status(number: int) -> str:
+    """Give the word for a status; later releases of Temporal may have others."""
+    if number not in WorkflowExecutionStatus.values():
+        return "unknown"
+    name = WorkflowExecutionStatus.Name(cast(Any, number))
+    return name.removeprefix("WORKFLOW_EXECUTION_STATUS_").lower()
 
 
 def _moment(info: WorkflowExecutionInfo, name: str) -> str | None:

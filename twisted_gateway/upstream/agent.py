@@ -36,6 +36,8 @@ from twisted_gateway.upstream.pool import IdlePool
 from twisted_gateway.upstream.request_head import parse_address, render_head
 from twisted_gateway.upstream.response import SentRequest, UpstreamResponse
 
+_IDEMPOTENT = frozenset({b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"TRACE"})
+
 
 @implementer(IAgent)
 class UpstreamAgent:
@@ -51,6 +53,7 @@ class UpstreamAgent:
         *,
         connect_seconds: float,
         endpoints: IAgentEndpointFactory | None = None,
+        idempotent_only: bool = False,
         idle_seconds: float = 4.0,
         max_idle_per_host: int = 128,
         max_head_bytes: int = 65536,
@@ -64,6 +67,9 @@ class UpstreamAgent:
             connect_seconds: bound on connecting, the TLS handshake included.
             endpoints: how to connect, by URI; TLS for https is then its business. Default: straight
                 to the host.
+            idempotent_only: whether the silent retry is for idempotent methods alone (RFC 9110,
+                section 9.2.2): whoever was asked may have acted before the connection ended.
+                Engines do nothing that lasts, so a POST to them may be sent again.
             idle_seconds: how long an idle connection is kept: less than the upstreams keep it
                 (uvicorn: 5 s).
             max_idle_per_host: how many idle connections are kept to one scheme, host and port.
@@ -78,6 +84,7 @@ class UpstreamAgent:
         self._reactor = reactor
         self._endpoints = endpoints
         self._connect_seconds = connect_seconds
+        self._idempotent_only = idempotent_only
         self._max_head_bytes = max_head_bytes
         self._pool = IdlePool(reactor, idle_seconds, max_idle_per_host)
         self._connections: set[Connection] = set()
@@ -107,7 +114,8 @@ class UpstreamAgent:
             Fires with the answer once its head is there, whatever its status; the body follows by
             `deliverBody`. Fails with an `UpstreamError`. Cancelling it drops the connection, or the
             attempt at one, at once, and fails with CancelledError. When a connection from the pool
-            ends before any byte of an answer, the request is sent once more, over a new one.
+            ends before any byte of an answer, the request is sent once more, over a new one
+            (`idempotent_only`: if its method allows that).
         """
         return self.send(self._connect_seconds, method, uri, headers, bodyProducer)
 
@@ -128,7 +136,8 @@ class UpstreamAgent:
         except InvalidRequest as error:
             return fail(error)
         request = SentRequest(method, uri, headers)
-        call = _Call(self, request, address.origin, head, producer, connect_seconds)
+        retried = not self._idempotent_only or method in _IDEMPOTENT
+        call = _Call(self, request, address.origin, head, producer, connect_seconds, retried)
         call.start(self._pool.take(address.origin))
         return call.result
 
@@ -224,6 +233,7 @@ class _Call:
         head: bytes,
         producer: IBodyProducer | None,
         connect_seconds: float,
+        retried: bool,
     ) -> None:
         self.result: Deferred[UpstreamResponse] = Deferred(self._cancelled)
         self._agent = agent
@@ -232,6 +242,7 @@ class _Call:
         self._head = head
         self._producer = producer
         self._connect_seconds = connect_seconds
+        self._retried = retried
         self._connecting: Deferred[None] | None = None
         self._connection: Connection | None = None
         self._pooled = False
@@ -254,7 +265,7 @@ class _Call:
     def failed(self, error: UpstreamError) -> None:
         """The connection brought no answer."""
         self._connection = None
-        if self._pooled and isinstance(error, Disconnected):
+        if self._pooled and self._retried and isinstance(error, Disconnected):
             self._pooled = False
             self._connect()
         else:

@@ -27,6 +27,7 @@ class BytesProducer:
 
     Attributes:
         length: bytes in all; it stays when the pieces are released.
+        on_progress: called when the consumer has taken bytes and asks for more.
     """
 
     def __init__(self, pieces: Sequence[bytes | memoryview]) -> None:
@@ -35,6 +36,7 @@ class BytesProducer:
             piece if isinstance(piece, bytes) else piece.cast("B") for piece in pieces
         ]
         self.length: int = sum(map(len, self._pieces))
+        self.on_progress: Callable[[], None] = _nobody
         self._index = 0
         self._offset = 0
         self._paused = False
@@ -75,6 +77,7 @@ class BytesProducer:
     def resumeProducing(self) -> None:
         """Go on writing."""
         self._paused = False
+        self.on_progress()
         self._produce()
 
     def stopProducing(self) -> None:
@@ -109,6 +112,10 @@ class BytesProducer:
         if len(taken) == 1 and isinstance(taken[0], bytes):
             return taken[0]
         return b"".join(taken)
+
+
+def _nobody() -> None:
+    """Nobody asks."""
 
 
 @implementer(IConsumer, IPushProducer)

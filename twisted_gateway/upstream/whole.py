@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from twisted.web.iweb import IAgent
 from twisted_gateway.upstream.errors import AnswerTimedOut, BadResponse
 from twisted_gateway.upstream.request_body import BytesProducer
 from twisted_gateway.upstream.response import UpstreamResponse
+
+_MOST_STATUS = 599
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +37,37 @@ class WholeAnswer:
     body: bytes
 
 
+def _nobody() -> None:
+    """Nobody asks."""
+
+
 async def read_whole(
-    answer: UpstreamResponse, clock: IReactorTime, *, limit_bytes: int, seconds: float
+    answer: UpstreamResponse,
+    clock: IReactorTime,
+    *,
+    limit_bytes: int,
+    seconds: float | None,
+    heard: Callable[[], None] = _nobody,
 ) -> tuple[bytes, bool]:
     """Read a body, and say whether what was read is all of it.
 
     What is longer than `limit_bytes`, or takes longer than `seconds`, is cut off, with its
     connection. Cancelling drops the connection.
+
+    Args:
+        answer: whose body it is.
+        clock: for the bound on the time.
+        limit_bytes: the bound on its size.
+        seconds: the bound on all of it; None: whoever is told by `heard` bounds it.
+        heard: called with every piece that comes.
     """
-    reader = _Reader(limit_bytes)
+    reader = _Reader(limit_bytes, heard)
     answer.deliverBody(reader)
-    bound = clock.callLater(seconds, reader.cut)
+    bound = None if seconds is None else clock.callLater(seconds, reader.cut)
     try:
         return await reader.done
     finally:
-        if bound.active():
+        if bound is not None and bound.active():
             bound.cancel()
 
 
@@ -89,6 +107,9 @@ async def ask(
     until = clock.seconds() + seconds
     asked: Deferred[Any] = agent.request(method, url.encode("ascii"), fields, producer)
     answer: UpstreamResponse = await within(asked, clock, seconds)
+    if answer.code > _MOST_STATUS:
+        answer.abort()
+        raise BadResponse(f"the answer's status is {answer.code}, which is none of HTTP's")
     left = max(0.0, until - clock.seconds())
     content, whole = await read_whole(answer, clock, limit_bytes=limit_bytes, seconds=left)
     if not whole:
@@ -124,13 +145,15 @@ async def within(asked: Deferred[Any], clock: IReactorTime, seconds: float) -> A
 class _Reader(Protocol):
     """Reads a body up to a limit; what is more is cut off, with the connection."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, heard: Callable[[], None]) -> None:
         self._limit_bytes = limit_bytes
+        self._heard = heard
         self._pieces: list[bytes] = []
         self._size = 0
         self.done: Deferred[tuple[bytes, bool]] = Deferred(self._abort)
 
     def dataReceived(self, data: bytes) -> None:
+        self._heard()
         self._pieces.append(data)
         self._size += len(data)
         if self._size > self._limit_bytes:

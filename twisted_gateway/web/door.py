@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twisted_gateway.auth.guard import Guard
+from twisted_gateway.auth.refusals import insufficient_scope
 from twisted_gateway.auth.token import Principal
 from twisted_gateway.web.catalogue import Target
 from twisted_gateway.web.problems import draining
@@ -48,10 +49,16 @@ class Door:
         if self._is_draining():
             raise draining()
         if require_auth or (target is not None and target.adapter.require_auth):
+            needed = self._scopes(target)
             principal = await self.principal(request)
-            if target is not None:
-                self.guard.permit(principal, target.adapter.name, target.resource)
+            if not needed <= principal.scopes:
+                raise insufficient_scope(needed)
         self._name_tenant(request)
+
+    def _scopes(self, target: Target | None) -> frozenset[str]:
+        if target is None:
+            return frozenset()
+        return self.guard.scopes(target.adapter.name, target.resource)
 
     async def principal(self, request: GatewayRequest) -> Principal:
         """Judge a request's token.
@@ -62,6 +69,7 @@ class Door:
         fields = request.requestHeaders.getRawHeaders(b"Authorization", [])
         principal = await self.guard.principal(fields)
         request.exchange.subject = principal.subject
+        request.make_private()
         return principal
 
     async def admit_anybody(self, request: GatewayRequest) -> Principal | None:

@@ -5,6 +5,7 @@ Whoever has one, a request with X-Service, a legacy route or a webhook, has it r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
@@ -38,6 +39,10 @@ class ServiceEvents(Protocol):
         self, model: str, seconds: float, exemplar: Mapping[str, str] | None = None
     ) -> None:
         """A service has taken `seconds` from a request to its answer's end."""
+
+
+_CODE = re.compile(r"(?:[A-Z][a-z0-9]+){2,8}(?=: |$)")
+"""An error code as those of S3 and SQS (`SignatureDoesNotMatch`), before words or alone."""
 
 
 class Errands:
@@ -131,8 +136,10 @@ class Errands:
     def _complain_of_refusal(self, service: str, refusal: Refused) -> None:
         """Say what concerns the operator: the gateway's own key or token, and failures."""
         if refusal.status in (401, 403) or refusal.status >= 500:
-            said = refusal.message or "it gave no reason"
-            self._complain(service, str(refusal.status), f"it answered {refusal.status}: {said}")
+            # Its words may quote what the client sent, so they are for the client alone.
+            code = _CODE.match(refusal.message)
+            said = f": {code[0]}" if code else ""
+            self._complain(service, str(refusal.status), f"it answered {refusal.status}{said}")
 
     def _complain(self, service: str, kind: str, why: str) -> None:
         self._repeats.say(

@@ -30,11 +30,12 @@ from twisted_gateway.web.door import Door
 from twisted_gateway.web.errands import Errands
 from twisted_gateway.web.intake import BodyRule
 from twisted_gateway.web.request import GatewayRequest
+from twisted_gateway.web.service_answer import make_inert
 from twisted_gateway.web.service_call import ServiceCall
 from twisted_gateway.web.service_problems import wrong_method
-from twisted_gateway.web.services import Services, rule_of
+from twisted_gateway.web.services import NOTHING_TAKEN, Services, rule_of
 from twisted_gateway.web.serving import Entered, serve
-from twisted_gateway.web.target import malformed_target
+from twisted_gateway.web.target import malformed_target, readings
 
 WARNING_SECONDS = 3600.0
 """How often the log says that a route is still used."""
@@ -101,12 +102,11 @@ class Legacy:
         if route is None:
             return None
         if route.adapter is None:
-            return BodyRule(route.max_body_bytes)
+            return BodyRule(route.max_body_bytes, from_head=True)
         try:
             return rule_of(self._catalogue.find(*_asked(request, route)))
         except Problem:
-            # It is told so when its body has come.
-            return None
+            return NOTHING_TAKEN
 
     def serve(self, request: GatewayRequest) -> Deferred[None]:
         """Serve one request; see `serving.serve`."""
@@ -114,10 +114,12 @@ class Legacy:
         assert route is not None
         for name, value in _notice(route):
             request.setHeader(name, value)
+        if route.adapter is not None:
+            make_inert(request)
         return serve(request, route.path, lambda one: self._serve(one, route), self._entered)
 
     async def _serve(self, request: GatewayRequest, route: LegacyRoute) -> Outcome:
-        if not _is_plainly_of(request, route):
+        if not self._is_plainly_of(request, route):
             raise malformed_target()
         if route.adapter is not None:
             target = self._catalogue.find(*_asked(request, route))
@@ -129,6 +131,7 @@ class Legacy:
             raise wrong_method(route.path, method, METHODS)
         await self._door.admit(request, require_auth=route.require_auth)
         self._used(request, route)
+        await request.receive()
         return await self._errands.answer(
             request, route, lambda call: self._ask(request, route, call)
         )
@@ -139,12 +142,26 @@ class Legacy:
         Its path counts as whoever gets it reads it, without escapes: no spelling of it falls to a
         shorter prefix, which may let in whom this one would not.
         """
-        path = unquote_to_bytes(request.path)
+        return self._route_of(unquote_to_bytes(request.path))
+
+    def _route_of(self, path: bytes) -> LegacyRoute | None:
         for route in self._routes:
             prefix = route.path.encode("ascii")
             if path == prefix or path.startswith(prefix + b"/"):
                 return route
         return None
+
+    def _is_plainly_of(self, request: GatewayRequest, route: LegacyRoute) -> bool:
+        """Whether a request's path is of `route` to everybody, whatever its spelling is to them.
+
+        The prefix stands in it segment by segment, no slash escaped; and no server finds in it the
+        path of another route, whose rules the request would pass by.
+        """
+        prefix = route.path.encode("ascii").split(b"/")
+        segments = request.path.split(b"/")[: len(prefix)]
+        return [unquote_to_bytes(one) for one in segments] == prefix and all(
+            self._route_of(b"/" + b"/".join(one)) is route for one in readings(request.path)
+        )
 
     def _used(self, request: GatewayRequest, route: LegacyRoute) -> None:
         tenant = request.exchange.tenant
@@ -189,13 +206,6 @@ def _asked(request: GatewayRequest, route: LegacyRoute) -> tuple[str | None, str
         rest = unquote_to_bytes(request.path)[len(route.path) + 1 :]
         resource = rest.decode("utf-8", "replace")
     return route.adapter, resource, request.method.decode("ascii", "replace")
-
-
-def _is_plainly_of(request: GatewayRequest, route: LegacyRoute) -> bool:
-    """Whether the prefix stands in a request's path segment by segment, no slash escaped."""
-    prefix = route.path.encode("ascii").split(b"/")
-    segments = request.path.split(b"/")[: len(prefix)]
-    return [unquote_to_bytes(one) for one in segments] == prefix
 
 
 def _upstream_target(request: GatewayRequest, route: LegacyRoute) -> str:

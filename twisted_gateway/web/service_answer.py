@@ -18,6 +18,15 @@ STALL_SECONDS = 60.0
 """How long a client may take nothing while data waits for it."""
 
 
+def make_inert(request: GatewayRequest) -> None:
+    """Have a browser run nothing of an answer, on the origin of the gateway's own pages.
+
+    What a service answers with may be anybody's: an object's content and type are whoever put it.
+    """
+    request.setHeader(b"X-Content-Type-Options", b"nosniff")
+    request.setHeader(b"Content-Security-Policy", b"sandbox; default-src 'none'")
+
+
 async def send_answer(
     request: GatewayRequest, answer: Answer, call: ServiceCall, clock: IReactorTime
 ) -> Outcome:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 from twisted.web.http_headers import Headers
 
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.headers import pairs
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused, RequestBody
+from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.telemetry.tracing import UpstreamSpan
 from twisted_gateway.upstream.agent import UpstreamAgent
 from twisted_gateway.upstream.errors import UpstreamError
+from twisted_gateway.upstream.request_body import BytesProducer
 from twisted_gateway.upstream.response import UpstreamResponse
 from twisted_gateway.upstream.whole import ask, read_whole
-from twisted_gateway.web.background import in_background
+from twisted_gateway.web.background import Afterwards, shielded
 from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.service_problems import client_silent, silent
 from twisted_gateway.web.silence import Silence
@@ -31,6 +32,7 @@ AFTERWARDS_SECONDS = 10.0
 
 _MOST_CONNECT_SECONDS = 5.0
 _SMALL_BYTES = 65_536
+_MOST_STATUS = 599
 
 T = TypeVar("T")
 
@@ -60,10 +62,12 @@ class Agents:
         pooled: over kept-alive connections.
         fresh: over a new connection each: a body that is passed on cannot be sent again, so it
             must not meet a connection that may be dead already.
+        afterwards: what goes on there when its request is over.
     """
 
     pooled: UpstreamAgent
     fresh: UpstreamAgent
+    afterwards: Afterwards = field(default_factory=Afterwards)
 
     def close(self) -> list[Deferred[None]]:
         """Close both; see `UpstreamAgent.close`."""
@@ -86,7 +90,7 @@ class ServiceCall:
         give_up: called with what the client is to be told when nobody was heard.
     """
 
-    _log = Logger()
+    _log = RequestLogger()
 
     def __init__(
         self,
@@ -120,8 +124,7 @@ class ServiceCall:
 
     def end(self, outcome: Outcome | None) -> None:
         """The service has said all that it had to say, or nobody waits for it any more."""
-        if self._silence is not None:
-            self._silence.stop()
+        self._unbind()
         self._end_span(outcome)
         if self._sent_at is not None:
             self._took(self._clock.seconds() - self._sent_at)
@@ -159,6 +162,8 @@ class ServiceCall:
             min(_MOST_CONNECT_SECONDS, self._called.timeout_seconds)
         )
         producer: Any = body
+        if isinstance(body, BytesProducer):
+            body.on_progress = self.heard
         answered: Deferred[Any] = agent.request(
             method.encode("ascii"), url.encode("ascii"), fields, producer
         )
@@ -168,7 +173,12 @@ class ServiceCall:
             span.failed(type(fault).__name__)
             raise
         self.heard()
-        span.status(answer.code)
+        if answer.code > _MOST_STATUS:
+            answer.abort()
+            raise BadAnswer(f"its answer has the status {answer.code}, which is none of HTTP's")
+        if self._span is span:
+            # Else nobody waits for it any more, see `to_its_end`.
+            span.status(answer.code)
         return answer
 
     async def call(self, url: str, start: Callable[[Pairs], Deferred[T]]) -> T:
@@ -190,9 +200,7 @@ class ServiceCall:
 
     async def follow(self, method: str, url: str, work: Deferred[T]) -> T:
         """See `Upstream.follow`."""
-        silence, self._silence = self._silence, None
-        if silence is not None:
-            silence.stop()
+        self._unbind()
         span = self._begin_span(url, method)
         try:
             result = await work
@@ -207,7 +215,13 @@ class ServiceCall:
     async def read(self, answer: UpstreamResponse, limit_bytes: int) -> bytes:
         """See `Upstream.read`."""
         body, whole = await read_whole(
-            answer, self._clock, limit_bytes=limit_bytes, seconds=self._called.timeout_seconds
+            answer,
+            self._clock,
+            limit_bytes=limit_bytes,
+            # Where silence is timed that is the bound: a store may send white space for minutes
+            # while it puts an upload's parts together.
+            seconds=None if self._silence is not None else self._called.timeout_seconds,
+            heard=self.heard,
         )
         if not whole:
             raise BadAnswer("its answer is too long, too slow or broke off")
@@ -216,14 +230,55 @@ class ServiceCall:
 
     def afterwards(self, method: str, url: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """See `Upstream.afterwards`."""
-        in_background(
+        self._agents.afterwards.add(
             Deferred.fromCoroutine(self._send_alone(method, url, list(headers))),
-            self._log,
             f"undoing something at {self._called.name}",
         )
 
+    async def to_its_end(
+        self, work: Coroutine[Deferred[Any], Any, T], undo: Callable[[T], object]
+    ) -> T:
+        """See `Upstream.to_its_end`."""
+        going: Deferred[T] = Deferred.fromCoroutine(work)
+        try:
+            result: T = await shielded(going)
+            return result
+        except CancelledError:
+            self._agents.afterwards.add(
+                Deferred.fromCoroutine(self._undone(going, undo)),
+                f"ending something at {self._called.name}",
+            )
+            raise
+
+    async def _undone(self, going: Deferred[T], undo: Callable[[T], object]) -> None:
+        bound = self._clock.callLater(AFTERWARDS_SECONDS, going.cancel)
+        try:
+            undo(await going)
+        except Refused:
+            # Nothing was begun.
+            return
+        except (CancelledError, UpstreamError):
+            self._leave_undone("it did not say what it had begun")
+        finally:
+            if bound.active():
+                bound.cancel()
+
+    def _unbind(self) -> None:
+        """From here on nobody need be heard."""
+        silence, self._silence = self._silence, None
+        if silence is not None:
+            silence.stop()
+
+    def _leave_undone(self, why: str) -> None:
+        self._log.warn(
+            "{service}: something may be left undone there ({why})",
+            service=self._called.name,
+            why=why,
+            # It may be said by a timer, that works for nobody.
+            about=self._exchange.about,
+        )
+
     async def _send_alone(self, method: str, url: str, headers: list[tuple[bytes, bytes]]) -> None:
-        why = ""
         try:
             answer = await ask(
                 self._agents.pooled,
@@ -234,15 +289,12 @@ class ServiceCall:
                 limit_bytes=_SMALL_BYTES,
                 seconds=AFTERWARDS_SECONDS,
             )
-            why = f"it answered {answer.code}" if answer.code >= 400 else ""
         except UpstreamError as fault:
-            why = fault.reason
-        if why:
-            self._log.warn(
-                "{service}: something is left undone there ({why})",
-                service=self._called.name,
-                why=why,
-            )
+            self._leave_undone(fault.reason)
+            return
+        # Of what is not there any more nothing is left.
+        if answer.code >= 400 and answer.code not in (404, 410):
+            self._leave_undone(f"it answered {answer.code}")
 
     def _fields(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         fields = Headers()

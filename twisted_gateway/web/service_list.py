@@ -46,4 +46,4 @@ def _operation(operation: Operation) -> dict[str, Any]:
 def _allowed(adapter: Adapter, resource: str, guard: Guard, principal: Principal | None) -> bool:
     if not adapter.require_auth:
         return True
-    return principal is not None and not guard.missing_scopes(principal, adapter.name, resource)
+    return principal is not None and guard.scopes(adapter.name, resource) <= principal.scopes

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import Refused
 from twisted_gateway.upstream.errors import AnswerTimedOut, ConnectTimedOut, UpstreamError
 
+MOST_NAMES = 20
+"""How many bad parameters an error names: a query string has room for thousands."""
+
+_OF_THE_GATEWAY = frozenset({401, 407})
+
 
 class ServiceRefusal(Problem):
-    """The service's own 4xx or 5xx, with its status and words (`service_refused`)."""
+    """The service's own 4xx or 5xx, with its status and words (`service_refused`).
+
+    One that asks for credentials asks the gateway, whose own it was sent: to the client, whose
+    token is good, that is a 502.
+    """
 
     def __init__(self, service: str, refusal: Refused) -> None:
         """Take the service's name and what it said."""
         said = refusal.message or "it gave no reason"
         super().__init__(
             "service_refused",
-            refusal.status,
+            502 if refusal.status in _OF_THE_GATEWAY else refusal.status,
             f"The service {service} answered {refusal.status}: {said}",
             outcome=Outcome.UPSTREAM_STATUS,
             members={
@@ -78,14 +88,17 @@ def bad_parameters(missing: Iterable[str], invalid: Mapping[str, str]) -> Proble
         invalid: name -> what was expected.
     """
     names = list(missing)
+    shown = dict(islice(invalid.items(), MOST_NAMES))
     clauses = [f"{name} is missing" for name in names]
-    clauses += [f"{name}: expected {expected}" for name, expected in invalid.items()]
+    clauses += [f"{name}: expected {expected}" for name, expected in shown.items()]
+    if len(shown) < len(invalid):
+        clauses.append(f"{len(invalid) - len(shown)} more are not what they take")
     return Problem(
         "bad_parameters",
         400,
         f"The query string does not have what is needed: {'; '.join(clauses)}.",
         outcome=Outcome.BAD_REQUEST,
-        members={"missing": names, "invalid": dict(invalid)},
+        members={"missing": names, "invalid": shown},
         param=next(iter([*names, *invalid]), None),
     )
 

@@ -1,7 +1,8 @@
 """A request's body on its way through: passed on, or read, as it comes, at the taker's pace.
 
 What nobody has taken yet waits here, and the client's connection is not read meanwhile: no more
-waits than one read of it brings, and what `read` has been asked for.
+waits than one read of it brings, and what `read` has been asked for. All that waits counts against
+`maxHeldBytes`, and so does what `read` has given, until the next `read`, or `discard`.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Upload:
         self._network_paused = False
         self._waiting = bytearray()
         self._counted = 0
+        self._given = 0
         self._consumer: IConsumer | None = None
         self._paused = False
         self._taken = False
@@ -91,6 +93,7 @@ class Upload:
         self._over = True
         self._consumer = self._done = self._reader = None
         self._waiting.clear()
+        self._given = 0
         self._recount()
         self._read_on(True)
 
@@ -99,15 +102,18 @@ class Upload:
     async def read(self, count: int) -> bytes:
         """Give the next `count` bytes; fewer only at the body's end, b"" behind it.
 
-        Cancelling stops the waiting, and the bytes stay.
+        Whoever has them lets go of the last ones before asking for more. Cancelling stops the
+        waiting, and the bytes stay.
         """
         self._taken = True
+        self._given = 0
+        self._recount()
         if not (self.ended or len(self._waiting) >= count):
             waiter: Deferred[bytes] = Deferred(self._forget)
             self._reader = (count, waiter)
             self._move()
             return await waiter
-        return self._cut(count)
+        return self._lend(count)
 
     def startProducing(self, consumer: IConsumer) -> Deferred[None]:
         """Pass the body on to `consumer`.
@@ -150,7 +156,7 @@ class Upload:
             count, waiter = self._reader
             if self.ended or len(self._waiting) >= count:
                 self._reader = None
-                waiter.callback(self._cut(count))
+                waiter.callback(self._lend(count))
         elif self._consumer is not None and not self._paused:
             if self._waiting:
                 self._consumer.write(self._cut(len(self._waiting)))
@@ -166,19 +172,26 @@ class Upload:
             if done is not None:
                 done.callback(None)
 
+    def _lend(self, count: int) -> bytes:
+        self._given = min(count, len(self._waiting))
+        return self._cut(count)
+
     def _cut(self, count: int) -> bytes:
-        data = bytes(self._waiting[:count])
+        with memoryview(self._waiting) as view, view[:count] as piece:
+            data = bytes(piece)
         del self._waiting[:count]
         self._recount()
         self.on_progress()
         return data
 
     def _recount(self) -> None:
-        self._held.give(self._counted - len(self._waiting))
-        self._counted = len(self._waiting)
+        counted = len(self._waiting) + self._given
+        self._held.give(self._counted - counted)
+        self._counted = counted
 
     def _read_on(self, wanted: bool) -> None:
-        if self.ended:
+        # What is discarded runs on, however slowly whoever took it lets go of it.
+        if self.ended or (self._over and not wanted):
             return
         if wanted and self._network_paused:
             self._network_paused = False

@@ -18,8 +18,10 @@ from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import Document
 from twisted_gateway.telemetry.inbound import InboundMetrics
 from twisted_gateway.telemetry.log import RequestLogger
+from twisted_gateway.web.background import shielded
 from twisted_gateway.web.door import Door
 from twisted_gateway.web.exchange import Cut, Exchange
+from twisted_gateway.web.intake import BodyRule
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.service_answer import send_document
 from twisted_gateway.web.serving import Entered, serve
@@ -72,6 +74,15 @@ class Webhooks:
                     why=why,
                 )
 
+    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
+        """Say what holds for a request's body; None where it is no event.
+
+        Its signature is one of the whole body, so it can be judged no sooner than that is there.
+        """
+        if request.path != ROUTE.encode("ascii") or request.method != b"POST":
+            return None
+        return BodyRule(request.owner.max_body_bytes, from_head=True)
+
     def serve(self, request: GatewayRequest) -> Deferred[None]:
         """Take one event; see `serving.serve`.
 
@@ -82,10 +93,12 @@ class Webhooks:
 
     async def _serve(self, request: GatewayRequest) -> Outcome:
         await self._door.admit(request)
-        body = request.content.whole()
         webhook = self._webhook
+        secret = _secret(webhook)
+        await request.receive()
+        body = request.content.whole()
         headers = request.requestHeaders
-        _authenticate(webhook, headers, body)
+        _authenticate(secret, headers, body)
         event, delivery = _word(headers, _EVENT), _word(headers, _DELIVERY)
         tree = _event_of(body)
         request.content.release()
@@ -132,7 +145,7 @@ class Webhooks:
         )
         cancelled = False
         try:
-            results = await _shielded(every)
+            results = await shielded(every)
         except CancelledError:
             cancelled = True
             if not isinstance(exchange.interruption(), Cut):
@@ -161,11 +174,11 @@ class Webhooks:
         return Outcome.INTERNAL_ERROR
 
 
-def _authenticate(webhook: Webhook, headers: Headers, body: bytes) -> None:
-    """See to it that an event comes from who knows the secret.
+def _secret(webhook: Webhook) -> bytes:
+    """Give what senders sign with.
 
     Raises:
-        Problem: 401; 503, there is no secret.
+        Problem: 503, there is none.
     """
     if webhook.secret is None:
         raise Problem(
@@ -174,8 +187,17 @@ def _authenticate(webhook: Webhook, headers: Headers, body: bytes) -> None:
             "This gateway takes no events: it has no secret for this webhook.",
             outcome=Outcome.REJECTED,
         )
+    return webhook.secret.value.encode("ascii")
+
+
+def _authenticate(secret: bytes, headers: Headers, body: bytes) -> None:
+    """See to it that an event comes from who knows the secret.
+
+    Raises:
+        Problem: 401.
+    """
     try:
-        check_signature(headers, body, webhook.secret.value.encode("ascii"))
+        check_signature(headers, body, secret)
     except BadSignature as fault:
         raise Problem(
             "bad_signature",
@@ -250,16 +272,3 @@ def _answer(
         )
     send_document(request, Document({"delivery": delivery, "event": event, "targets": said}))
     return Outcome.OK
-
-
-def _shielded(work: Deferred[Any]) -> Deferred[Any]:
-    """Give what fires as `work` does, and whose cancelling leaves `work` alone."""
-    outside: Deferred[Any] = Deferred()
-
-    def fire(result: Any) -> Any:
-        outside.callback(result)
-        return result
-
-    # What comes back is `work` itself, which whoever gave it still has.
-    _ = work.addCallback(fire)
-    return outside

