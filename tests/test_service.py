@@ -165,6 +165,18 @@ class Reloading(TestCase):
         self.assertEqual(gateway.fleet.config.models["reasoning"].policy.max_inflight, 4)
         self.assertEqual(stack.metric("config_last_reload_successful"), 0)
 
+    def test_a_reader_that_fails(self) -> None:
+        """Whatever is wrong, even a fault of ours: what is in the file is not in force."""
+        stack = Stack(self)
+
+        def fails() -> None:
+            raise OverflowError("of the test")
+
+        self.patch(stack.gateway, "_load", fails)
+        self.assertRaises(OverflowError, stack.gateway.reload)
+        self.assertEqual(stack.metric("config_last_reload_successful"), 0)
+        self.assertEqual(stack.facts()["max_inflight"], 4)
+
     def test_requests_in_flight_and_parked_go_on(self) -> None:
         """They keep their engine and their place in line."""
         stack = Stack(self)

@@ -193,12 +193,14 @@ class Gateway(MultiService):
         if self._load is None:
             self._log.warn("this gateway was started without a configuration file to read again")
             return False
+        # Before anything can raise: whatever does, the file is not in force.
+        self.metrics.reloaded(False)
+        self.operations.status.configured(["it could not be read; the log has why"])
         try:
             config = self._load()
         except ConfigError as fault:
             for line in str(fault).splitlines():
                 self._log.error("configuration refused: {line}", line=line)
-            self.metrics.reloaded(False)
             self.operations.status.configured(str(fault).splitlines())
             return False
         old = self._config

@@ -112,7 +112,19 @@ class RouteTests(RoutesTestCase):
 
     def test_paths(self) -> None:
         """A prefix is plain: it is spelt in one way alone."""
-        for path in ("/", "a", "/a/", "/a//b", "/a%20b", "/a;b", "/a/../b", "/.", "/a?b", "/ä", "''"):
+        for path in (
+            "/",
+            "a",
+            "/a/",
+            "/a//b",
+            "/a%20b",
+            "/a;b",
+            "/a/../b",
+            "/.",
+            "/a?b",
+            "/ä",
+            "''",
+        ):
             self.refused(self.route(f"path: {path}, upstream: http://u"))
 
     def test_faults(self) -> None:

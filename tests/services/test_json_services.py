@@ -200,6 +200,26 @@ class RegistryTests(JsonServicesTestCase):
         self.assertEqual((page["page"], page["next_page"], page["total"]), (2, 3, 5))
         self.assertNotIn(b"inside.example", client.received)
 
+    def test_smaller_pages(self) -> None:
+        """A server that gives less than was asked for is asked for the rest all the same."""
+        end = '<http://inside.example/?page=1>; rel="first",<http://inside.example/>; rel="prev"'
+        on = '<http://inside.example/?page=9>; rel="last", <http://inside.example/>; rel="next"'
+        for page, count, extra, following in (
+            (1, 10, f"x-total-count: 25\r\nlink: {on}\r\n", 2),
+            (2, 10, f"x-total-count: 25\r\nlink: {end}\r\nlink: {on}\r\n", 3),
+            (3, 5, f"x-total-count: 25\r\nlink: {end}\r\n", None),
+            (1, 30, f"link: {end}\r\n", None),
+            (1, 10, "x-total-count: 25\r\n", 2),
+            (2, 10, "x-total-count: 25\r\n", 3),
+            (1, 10, "x-total-count: 10\r\n", None),
+            (1, 10, "", 2),
+            (3, 0, "x-total-count: 25\r\n", None),
+        ):
+            client = self.get("registry", "list-repos", f"page={page}&limit=30")
+            self.there.answer(body={"ok": True, "data": [{"id": 1}] * count}, extra=extra)
+            self.assertEqual(client.json["next_page"], following, (page, count, extra))
+            self.assertNotIn(b"inside.example", client.received)
+
     def test_of_an_owner(self) -> None:
         """Those of one owner are searched by the owner's number."""
         client = self.get("registry", "list-repos", "owner=ada&q=x")
@@ -234,7 +254,7 @@ class RegistryTests(JsonServicesTestCase):
         page = client.json
         self.assertEqual(page["packages"][0]["owner"], "ada")
         self.assertIsNone(page["packages"][0]["creator"])
-        # Without a total a full page means that there may be another.
+        # Without a total there may be another.
         self.assertEqual((page["next_page"], page["total"]), (2, None))
         self.assertNotIn(b"inside.example", client.received)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 from unittest import SkipTest
 
@@ -178,6 +179,23 @@ class Answered:
     def __init__(self, result: Any) -> None:
         self.result = lambda: result
 
+    def add_done_callback(self, ended: Callable[[Any], object]) -> None:
+        ended(self)
+
+
+class Method:
+    """A gRPC method whose only call has ended."""
+
+    def __init__(self, call: Answered) -> None:
+        self.future = lambda asked, **options: call
+
+
+class Here:
+    """A reactor whose thread is this one."""
+
+    def callFromThread(self, work: Callable[..., object], *arguments: Any) -> None:
+        work(*arguments)
+
 
 class FaultTests(TestCase):
     """What a gRPC status is to HTTP."""
@@ -223,6 +241,13 @@ class FaultTests(TestCase):
         fault = self.module.fault_of(Ended(self.codes.RESOURCE_EXHAUSTED, "namespace limit"))
         self.assertEqual(fault.status, 429)
 
+    def test_unreadable(self) -> None:
+        """Nor is one that is no such message a failure of Temporal's."""
+        words = "Exception deserializing response!"
+        self.assertIsInstance(self.module.fault_of(Ended(self.codes.INTERNAL, words)), BadAnswer)
+        fault = self.module.fault_of(Ended(self.codes.INTERNAL, "a panic"))
+        self.assertEqual(fault.status, 500)
+
     def test_metadata(self) -> None:
         """What gRPC would refuse is left out."""
         fields = [(b"X-A", b"b c"), (b"Tracestate", b"a=\xc3\xa9"), (b"B", b"a\tb"), (b"C", b"")]
@@ -238,11 +263,10 @@ class FaultTests(TestCase):
         info.start_time.seconds = members.get("seconds", 0)
         page = service.ListWorkflowExecutionsResponse(executions=[info])
         adapter = WorkflowAdapter(name="w", upstream="127.0.0.1:1")
-        temporal = self.module.Temporal(adapter, None)
+        temporal = self.module.Temporal(adapter, Here())
+        temporal._method = Method(Answered(page))
         self.addCleanup(temporal.retire)
-        answered: Deferred[Page] = Deferred()
-        temporal._under_way += 1
-        temporal._ended(Answered(page), answered)
+        answered: Deferred[Page] = temporal.list(Listing("a", "", 1, b""), [])
         return answered
 
     def test_unknown_status(self) -> None:

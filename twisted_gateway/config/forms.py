@@ -100,10 +100,10 @@ def request_path(text: str) -> str:
 
 
 def plain_path(text: str) -> str:
-    """Take the prefix of requests' paths: no escapes or parameters: it is spelt in one way alone."""
+    """Take the prefix of requests' paths: no escapes, so that it is spelt in one way alone."""
     path = request_path(text)
     if set(path) & set("%;") or {".", ".."} & set(path.split("/")):
-        raise Wrong("expected a path without escapes and ';', and without segments that are . or ..")
+        raise Wrong("expected a path without escapes, ';', and segments that are . or ..")
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -24,6 +25,7 @@ MAX_ANSWER_BYTES = 8_388_608
 """The largest page that is read: fifty repositories, each with its owner and permissions."""
 
 _DEFAULT_LIMIT = 30
+_NEXT = re.compile(rb'(?i);\s*rel\s*=\s*("[^"]*\bnext\b[^"]*"|next\b)')
 _PAGE = (
     Parameter("page", form=whole(1, 1_000_000)),
     Parameter("limit", form=whole(1, 50)),
@@ -96,12 +98,11 @@ class Forgejo:
         tree = await read_json(request.upstream, answer, MAX_ANSWER_BYTES)
         # The search wraps its list, with `ok`; other lists come as they are.
         found = objects(tree.get("data") if isinstance(tree, dict) else tree)
-        more = page * limit < total if total is not None else len(found) == limit
         return Document(
             {
                 what: [shown(one) for one in found],
                 "page": page,
-                "next_page": page + 1 if more and found else None,
+                "next_page": page + 1 if found and _is_more(answer, page, len(found)) else None,
                 "total": total,
             }
         )
@@ -133,6 +134,20 @@ def _number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadAnswer("its answer names no owner")
     return value
+
+
+def _is_more(answer: UpstreamResponse, page: int, found: int) -> bool:
+    """Whether there is a page behind a page that is not empty.
+
+    The server may have pages that are smaller than was asked for (`MAX_RESPONSE_ITEMS`), so only
+    its own word counts (RFC 8288), or what was seen: without that there may be a last page that is
+    empty, but nothing is left out.
+    """
+    links = answer.headers.getRawHeaders(b"Link")
+    if links:
+        return any(_NEXT.search(link) for link in links)
+    total = _total(answer)
+    return total is None or page * found < total
 
 
 def _total(answer: UpstreamResponse) -> int | None:

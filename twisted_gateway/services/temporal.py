@@ -24,7 +24,6 @@ from twisted.internet.interfaces import IReactorFromThreads
 from twisted_gateway.config.adapters import WorkflowAdapter
 from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused
 from twisted_gateway.services.workflow import Listing, Page
-from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.upstream.errors import AnswerTimedOut, ConnectFailed, UpstreamError
 
 MAX_ANSWER_BYTES = 16_777_216
@@ -41,6 +40,7 @@ _NO_CONNECTION = re.compile(
     r"|broken pipe|goaway|stream removed|transport (is )?clos|endpoint (clos|read|write)"
     r"|(keepalive|ping|settings).*time|channel (is )?(shut|clos)|handshake"
 )
+_UNREADABLE = "Exception deserializing response!"
 _TOO_LARGE = "eceived message larger than max"
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
@@ -90,8 +90,6 @@ class Temporal:
         reactor: whose thread answers come to.
     """
 
-    _log = RequestLogger()
-
     def __init__(self, adapter: WorkflowAdapter, reactor: Any) -> None:
         """Take what the class documents; the connection comes with the first call."""
         if adapter.tls:
@@ -118,34 +116,30 @@ class Temporal:
             next_page_token=listing.page_token,
         )
         call = self._method.future(asked, timeout=self._seconds, metadata=metadata_of(metadata))
-        answered: Deferred[Page] = Deferred(lambda _: call.cancel())
+        answered: Deferred[Any] = Deferred(lambda _: call.cancel())
         self._under_way += 1
         call.add_done_callback(
             lambda done: self._reactor.callFromThread(self._ended, done, answered)
         )
-        return answered
+        # As its callback: whatever it raises comes to whoever waits.
+        return answered.addCallback(page_of)
 
     def retire(self) -> None:
         """See `Lister.retire`."""
         self._retired = True
         self._close_if_idle()
 
-    def _ended(self, call: Any, answered: Deferred[Page]) -> None:
+    def _ended(self, call: Any, answered: Deferred[Any]) -> None:
         self._under_way -= 1
         self._close_if_idle()
         if answered.called:
             return
         try:
-            page = _page(call.result())
+            result = call.result()
         except (grpc.RpcError, grpc.FutureCancelledError):
             answered.errback(fault_of(call))
-        except Exception as fault:
-            # Nobody but this Deferred is there to be told; protobuf takes numbers and times from
-            # the wire which it then refuses to show.
-            self._log.warn("temporal: an answer cannot be shown ({fault})", fault=type(fault).__name__)
-            answered.errback(BadAnswer("its answer has values that it cannot have"))
         else:
-            answered.callback(page)
+            answered.callback(result)
 
     def _close_if_idle(self) -> None:
         if self._retired and not self._under_way:
@@ -173,6 +167,8 @@ def fault_of(call: Call) -> Refused | UpstreamError:
     # gRPC gives no other mark of what it says itself; those words may hold addresses.
     if code is grpc.StatusCode.UNAVAILABLE and _NO_CONNECTION.search(words):
         return ConnectFailed("the connection failed")
+    if code is grpc.StatusCode.INTERNAL and words == _UNREADABLE:
+        return BadAnswer("its answer is not the message that it should be")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in words:
         return BadAnswer("its answer is too long")
     status = STATUSES.get(code)
@@ -181,8 +177,17 @@ def fault_of(call: Call) -> Refused | UpstreamError:
     return Refused(status, f"{code.name}: {words}"[:_MAX_MESSAGE_CHARACTERS])
 
 
-def _page(answer: ListWorkflowExecutionsResponse) -> Page:
-    return Page([_execution(one) for one in answer.executions], answer.next_page_token)
+def page_of(answer: ListWorkflowExecutionsResponse) -> Page:
+    """Give an answer as clients are shown it.
+
+    Raises:
+        BadAnswer: it holds what protobuf takes from the wire and refuses to show, as a time that is
+            none.
+    """
+    try:
+        return Page([_execution(one) for one in answer.executions], answer.next_page_token)
+    except ValueError:
+        raise BadAnswer("its answer has values that it cannot have") from None
 
 
 def _execution(info: WorkflowExecutionInfo) -> dict[str, Any]:

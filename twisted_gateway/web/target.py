@@ -35,13 +35,15 @@ def is_well_formed(method: bytes, uri: bytes, path: bytes) -> bool:
 def readings(path: bytes) -> frozenset[tuple[bytes, ...]]:
     """Give the segments that servers find in a path which takes more than letters to spell.
 
-    They decode it before they take it apart, or after; a backslash is a slash to some, and
-    what follows a `;` in a segment (RFC 3986, section 3.3) is to many no part of its name. Empty
-    segments are left out.
+    To many what follows a `;` in a segment (RFC 3986, section 3.3) is no part of its name: they
+    cut it off after they have decoded the path, or before that too. A backslash is a slash to some.
+    Empty segments are left out.
     """
-    before = _named(unquote_to_bytes(path).replace(b"\\", b"/"))
-    after = unquote_to_bytes(b"/".join(_named(path))).replace(b"\\", b"/")
-    return frozenset(tuple(filter(None, one)) for one in (before, after.split(b"/")))
+    return frozenset(
+        tuple(filter(None, _named(unquote_to_bytes(one).replace(b"\\", slash))))
+        for one in (path, b"/".join(_named(path)))
+        for slash in (b"\\", b"/")
+    )
 
 
 def malformed_target() -> Problem:
