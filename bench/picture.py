@@ -159,7 +159,7 @@ def take(url: str, to: Path, *, width: int, height: int, dark: bool) -> None:
             *(browser, *HEADLESS, f"--user-data-dir={profile}", f"--window-size={width},{height}"),
             *(["--blink-settings=preferredColorScheme=0"] if dark else []),
             # By then the page is live.
-            *("--timeout=3000", f"--screenshot={to}", url),
+            *("--timeout=6000", f"--screenshot={to}", url),
         ]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 
