@@ -186,7 +186,8 @@ def page_of(answer: ListWorkflowExecutionsResponse) -> Page:
     """
     try:
         return Page([_execution(one) for one in answer.executions], answer.next_page_token)
-    except ValueError:
+    except (ValueError, OverflowError):
+        # The latter is what protobuf 4.25 says of a time beyond all calendars.
         raise BadAnswer("its answer has values that it cannot have") from None
 
 
