@@ -13,6 +13,7 @@ from twisted_gateway.auth.guard import Guard
 from twisted_gateway.auth.provider import Provider
 from twisted_gateway.config.schema import Config
 from twisted_gateway.services.build import Parts
+from twisted_gateway.services.sessions.ongoing import Ongoing
 from twisted_gateway.telemetry.metrics import Metrics
 from twisted_gateway.upstream.agent import UpstreamAgent
 from twisted_gateway.web.catalogue import Catalogue, Configurations
@@ -67,6 +68,15 @@ class ServiceSide:
             tenant = tenancy.tenant(request, fleet.config)
             request.exchange.tenant = tenancy.shown(tenant)
 
+        sandboxes = self._sandboxes = Ongoing(
+            reactor,
+            lambda policy: UpstreamAgent(
+                reactor,
+                connect_seconds=CONNECT_SECONDS,
+                idempotent_only=True,
+                tls_policy=policy,
+            ),
+        )
         self.guard = Guard(reactor, lambda url: partial(provider.keys, url))
         catalogue = self._catalogue = Catalogue(
             lambda config: Parts(
@@ -74,12 +84,7 @@ class ServiceSide:
                 provider=provider,
                 auth=config.auth,
                 agent=pooled,
-                agent_trusting=lambda policy: UpstreamAgent(
-                    reactor,
-                    connect_seconds=CONNECT_SECONDS,
-                    idempotent_only=True,
-                    tls_policy=policy,
-                ),
+                sandboxes=sandboxes,
                 replica=replica,
             )
         )
@@ -88,7 +93,7 @@ class ServiceSide:
         self.tokens = TokenEndpoint(door, pooled, reactor, metrics.entered)
         self.services = Services(door, catalogue, errands, metrics.entered)
         targets = TargetRuns(catalogue, errands, reactor)
-        self.webhooks = Webhooks(door, targets, metrics.inbound, metrics.entered)
+        self.webhooks = Webhooks(door, targets, reactor, metrics.inbound, metrics.entered)
         self.legacy = Legacy(
             door,
             catalogue,
@@ -137,6 +142,7 @@ class ServiceSide:
             Each fires when none of its kind is left.
         """
         self.guard.stop()
-        stopped = self._catalogue.stop()
+        # Sandboxes first: what is under way of adapters that a reload has replaced is there only.
+        stopped = [self._sandboxes.close(), *self._catalogue.stop()]
         self._catalogue.retire()
         return [*stopped, *self._agents.close()]

@@ -53,9 +53,15 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
     def hurry(self) -> None:
-        """Let it go before others on this machine, where that is allowed."""
+        """Let it go before others on this machine, where that is allowed.
+
+        Linux weighs sessions against each other first (autogroup, sched(7)), and a process's own
+        niceness within its session only: the session is raised with it.
+        """
         with suppress(PermissionError, ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, self.popen.pid, ENGINE_NICENESS)
+        with suppress(OSError):
+            Path(f"/proc/{self.popen.pid}/autogroup").write_text(str(ENGINE_NICENESS))
 
     def check(self) -> None:
         """See that it lives.

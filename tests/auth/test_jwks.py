@@ -146,6 +146,36 @@ class UnknownKeyTests(CacheTestCase):
         self.fetches[2].callback(TWO)
         self.assertIsNotNone(self.successResultOf(waiting))
 
+    def test_failed_fetch(self) -> None:
+        """A fetch that failed leaves an unknown key to be asked for again as soon as it is tried.
+
+        A flood of made-up names brings no more fetches than there are such times.
+        """
+        self.start()
+        waiting = self.find("ec-2")
+        self.fetches[1].errback(FetchFailed("no"))
+        self.assertIsNone(self.successResultOf(waiting))
+        self.assertFalse(self.found("ec-2"))
+        self.clock.advance(1)
+        self.fetches[2].callback(ONE)
+        waiting = self.find("ec-2")
+        self.fetches[3].callback(TWO)
+        self.assertIsNotNone(self.successResultOf(waiting))
+
+    def test_flood_in_an_outage(self) -> None:
+        """While fetches fail made-up names bring few more of them than are made anyway."""
+        self.start()
+        for second in range(120):
+            for number in range(20):
+                waiting = self.find(f"evil-{second}-{number}")
+                if not self.fetches[-1].called:
+                    self.fetches[-1].errback(FetchFailed("no"))
+                self.assertIsNone(self.successResultOf(waiting))
+            self.clock.advance(1)
+            if not self.fetches[-1].called:
+                self.fetches[-1].errback(FetchFailed("no"))
+        self.assertLess(len(self.fetches), 12)
+
     def test_leaving(self) -> None:
         """Who leaves while waiting does not stop the fetch for the others."""
         self.start()

@@ -102,8 +102,12 @@ class OwnTokenTests(ServicesTestCase):
         why = {"error": "invalid_client", "error_description": "not s:cret/% or s%3Acret%2F%25"}
         self.requests[-1].answer(401, why)
         self.assertEqual(client.status, 502)
-        self.assertIn("invalid_client", client.json["detail"])
+        self.assertIn("the token endpoint answered 401: invalid_client.", client.json["detail"])
         self.assertNotIn(b"cret", client.received)
+        for body in (b"at http://10.9.0.2", b'{"error": "see 10.9.0.2"}', b"[1]", b'{"error": 5}'):
+            client = self.ask(token=None)
+            self.requests[-1].answer(503, body)
+            self.assertIn("the token endpoint answered 503.", client.json["detail"])
         self.assertEqual(self.service.asked, [])
 
     def test_no_token(self) -> None:

@@ -53,6 +53,10 @@ def _properties(schema: dict[str, Any], value: Any) -> bool:
 RULES: dict[str, Callable[[dict[str, Any], Any], bool]] = {
     "type": _type,
     "additionalProperties": _properties,
+    "properties": lambda schema, value: (
+        "additionalProperties" in schema
+        or _properties({**schema, "additionalProperties": {}}, value)
+    ),
     "required": lambda schema, value: all(key in value for key in schema["required"]),
     "anyOf": lambda schema, value: any(accepts(one, value) for one in schema["anyOf"]),
     "oneOf": lambda schema, value: sum(accepts(one, value) for one in schema["oneOf"]) == 1,
@@ -64,7 +68,9 @@ RULES: dict[str, Callable[[dict[str, Any], Any], bool]] = {
     "maximum": lambda schema, value: _is(value, float) or value <= schema["maximum"],
     "minItems": lambda schema, value: _is(value, list) or len(value) >= schema["minItems"],
     "maxItems": lambda schema, value: _is(value, list) or len(value) <= schema["maxItems"],
-    "minProperties": lambda schema, value: len(value) >= schema["minProperties"],
+    "minProperties": lambda schema, value: (
+        _is(value, dict) or len(value) >= schema["minProperties"]
+    ),
     "items": lambda schema, value: (
         _is(value, list) or all(accepts(schema["items"], one) for one in value)
     ),
@@ -167,10 +173,15 @@ class JSONSchemaTests(LoadingTestCase):
             self.assertEqual(accepts(json_schema(), document), self.loads(document), value)
 
     def test_whole_documents(self) -> None:
-        """Models are required, each with one of upstream and upstreams, and nothing unknown."""
+        """Something is to be served, each model by upstream or upstreams, and nothing unknown."""
+        memory = {"memory": {"upstream": "http://m", "requireAuth": False}}
+        route = {"path": "/a", "upstream": "http://a", "requireAuth": False}
         for document, valid in (
             ({}, False),
             ({"models": {}}, False),
+            ({"models": {}, "adapters": {}, "routes": []}, False),
+            ({"models": {}, "adapters": memory}, True),
+            ({"routes": [route]}, True),
             ({"models": {"m": {}}}, False),
             ({"models": {"m": {"upstream": "http://m", "upstreams": ["http://n"]}}}, False),
             ({"models": {"m": {"upstreams": ["http://n"]}}}, True),

@@ -59,9 +59,11 @@ class TopLevelTests(LoadingTestCase):
                 text, "f.yaml: line 1: models: expected at least one model, or adapters, or routes"
             )
         self.assertFaults(
-            "\nmodels: {}\n",
-            "f.yaml: line 2: models: expected a mapping from names to models with at least 1 entry",
+            "\nmodels: {}\nadapters: {}\nroutes: []\n",
+            "f.yaml: line 2: models: expected at least one model, or adapters, or routes",
         )
+        adapters = "adapters: {memory: {upstream: http://m, requireAuth: false}}\n"
+        self.assertEqual(list(self.load(f"models: {{}}\n{adapters}").adapters), ["memory"])
         self.assertFaults(
             "models:\n",
             "f.yaml: line 1: models: expected a mapping from names to models, not nothing",
@@ -238,6 +240,16 @@ class TopLevelTests(LoadingTestCase):
         config = self.load("maxHeldBytes: 10\n" + MODEL)
         self.assertEqual(len(config.warnings), 1)
         self.assertIn("m takes bodies of more than maxHeldBytes", config.warnings[0])
+        upstream = "upstream: http://m, requireAuth: false"
+        config = self.load(
+            "maxHeldBytes: 10\nmaxBodyBytes: 10\n"
+            f"routes: [{{path: /a, {upstream}, maxBodyBytes: 11}}]\n"
+            f"adapters:\n  memory: {{{upstream}, maxBodyBytes: 11}}\n"
+            f"  s3: {{{upstream}, accessKey: a, secretKey: b, maxBodyBytes: 11}}\n"
+            "webhooks: {forgejo: {secret: x, maxBodyBytes: 11}}\n"
+        )
+        said = [line.partition(" takes bodies")[0] for line in config.warnings]
+        self.assertEqual(said, ["adapters: memory", "routes: /a", "webhooks: forgejo"])
 
 
 class RobustnessTests(LoadingTestCase):

@@ -95,6 +95,14 @@ class RouteTests(RoutesTestCase):
         self.assertEqual(settings[f"{target}.event"], ("push", "f.yaml line 16"))
         self.assertNotIn("hook-secret", repr(settings))
 
+    def test_bound_of_events(self) -> None:
+        """An event's bound is its own, or the global one, and never a model's."""
+        self.assertEqual(self.load(GOOD).forgejo_webhook.max_body_bytes, 9)
+        text = GOOD.replace("    secret:", "    maxBodyBytes: 70\n    secret:")
+        self.assertEqual(self.load(text).forgejo_webhook.max_body_bytes, 70)
+        model = "models: {m: {upstream: http://m, maxBodyBytes: 99}}\n"
+        self.assertEqual(self.load(model + GOOD).forgejo_webhook.max_body_bytes, 9)
+
     def test_alone(self) -> None:
         """Routes are enough to serve something."""
         self.load("routes: [{path: /a, upstream: http://a, requireAuth: false}]\n")

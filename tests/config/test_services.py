@@ -13,6 +13,7 @@ from twisted_gateway.config.sandbox import SessionsAdapter
 from twisted_gateway.config.schema import MemoryAdapter, S3Adapter, Secret
 from twisted_gateway.config.service_keys import KINDS
 from twisted_gateway.services.build import BUILDERS, Parts, build
+from twisted_gateway.services.sessions.ongoing import Ongoing
 
 AUTH = "auth: {issuer: i, audience: a, jwksUrl: 'https://i.example/jwks'}\n"
 MEMORY = "adapters: {memory: {upstream: 'http://m:8080/base/'}}\n"
@@ -226,7 +227,7 @@ class BuildTests(TestCase):
             provider=Provider(agent, self.clock),
             auth=None,
             agent=agent,
-            agent_trusting=lambda policy: agent,
+            sandboxes=Ongoing(self.clock, lambda policy: agent),
             replica="r",
         )
         self.assertEqual(set(BUILDERS), set(KINDS))

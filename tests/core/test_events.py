@@ -378,6 +378,11 @@ class UpstreamMessage(TestCase):
             (b'{"error": {"message": "m", "code": 9007199254740993}}', ErrorInfo("m")),
             (b'"just text"', ErrorInfo("just text")),
             (b"just\ntext\n", ErrorInfo("just text")),
+            (
+                b'{"error": "invalid_grant", "error_description": "Too late."}',
+                ErrorInfo("Too late."),
+            ),
+            (b'{"error": "Bad", "errorDescription": "No title."}', ErrorInfo("No title.")),
             (b'{"reason": "r"}', ErrorInfo('{"reason": "r"}')),
             (b'{"error": {"message": "cut off', ErrorInfo('{"error": {"message": "cut off')),
             (

@@ -348,6 +348,30 @@ class Responses(TestCase):
         self.assertEqual(out["content-location"], ["/v1/rerank"])
         self.assertNotIn("location", to_client((b"Location", b"http://[engine/")))
 
+    def test_other_references(self) -> None:
+        """So are references elsewhere in an answer; no other server is advertised."""
+        out = to_client(
+            (
+                b"Link",
+                b'<http://engine:8000/v1/x>; rel=next, <//engine/y>;anchor = "http://engine"',
+            ),
+            (b"Link", b"<https://other.example/z>; rel=help"),
+            (b"Refresh", b"0;URL='http://engine:8000/v1/x'"),
+            (b"Alt-Svc", b'h3="engine:443"'),
+            prefix="/p",
+        )
+        self.assertEqual(
+            out["link"],
+            [
+                '</p/v1/x>; rel=next, </p/y>;anchor = "/p/"',
+                "<https://other.example/z>; rel=help",
+            ],
+        )
+        self.assertEqual(out["refresh"], ["0;URL='/p/v1/x'"])
+        self.assertNotIn("alt-svc", out)
+        self.assertEqual(to_client((b"Refresh", b"5"))["refresh"], ["5"])
+        self.assertNotIn("link", to_client((b"Link", b"<http://[engine/>; rel=next, </x>; rel=y")))
+
 
 class Locations(TestCase):
     """References to the engine."""

@@ -395,9 +395,9 @@ class WebhookTests(AdaptersTestCase):
         return self.parts.gotify.messages[self.before :]
 
     def test_push(self) -> None:
-        """A push becomes a message, once."""
-        delivery = str(uuid.uuid4())
-        for _ in range(3):
+        """A push becomes a message, once, delivered anew under another id too."""
+        first, again = str(uuid.uuid4()), str(uuid.uuid4())
+        for delivery in (first, first, again):
             answer = forgejo.deliver(
                 self.url, HOOK_SECRET, "push", self.event("ada/gate"), delivery=delivery
             )
@@ -405,6 +405,8 @@ class WebhookTests(AdaptersTestCase):
         (message,) = self.messages
         self.assertEqual(message["title"], "push to ada/gate")
         self.assertEqual(message["message"], "ada: a\nb \N{ROCKET} {ref}")
+        replayed = forgejo.deliver(self.url, HOOK_SECRET, "issues", self.event("ada/gate"))
+        self.assertEqual(replayed.status, 409)
 
     def test_at_once(self) -> None:
         """One delivery that comes many times at once is acted on once."""
@@ -429,7 +431,7 @@ class WebhookTests(AdaptersTestCase):
 
     def test_another_event(self) -> None:
         """An event that nobody wants leads to nothing."""
-        answer = forgejo.deliver(self.url, HOOK_SECRET, "issues", self.event("ada/gate"))
+        answer = forgejo.deliver(self.url, HOOK_SECRET, "issues", self.event("ada/issue"))
         self.assertEqual((answer.status, answer.json()["targets"]), (200, []))
         self.assertEqual(self.messages, [])
 

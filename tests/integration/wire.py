@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
 import threading
 import time
 import zlib
@@ -14,6 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.integration.processes import wait_until
+
+TLS = ssl.create_default_context()
+"""What servers' certificates are checked with; a test has it trust its own authority."""
 
 
 class Answer:
@@ -78,7 +82,13 @@ def _whole(
 def _connection(url: str, seconds: float) -> tuple[http.client.HTTPConnection, str]:
     parts = urlsplit(url)
     assert parts.hostname is not None
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=seconds, context=TLS
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
     return connection, f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 

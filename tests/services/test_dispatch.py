@@ -73,7 +73,10 @@ class PathTests(ServicesTestCase):
 
     def test_any_path(self) -> None:
         """X-Service decides, also on the paths of models, operations and the root."""
-        for path in ("/", "/v1/chat/completions", "/health", "/v1/services", "/v1/auth/token"):
+        for path in (
+            *("/", "/v1/chat/completions", "/health", "/v1/services", "/v1/auth/token"),
+            *("/a%0Ab", "/%00", "/%0D%0AX:%20y"),
+        ):
             before = len(self.service.asked)
             self.ask(path=path)
             self.assertEqual(len(self.service.asked), before + 1, path)
@@ -393,7 +396,21 @@ class WhatForTests(ServicesTestCase):
     def test_method(self) -> None:
         """Another method is 405 with those that there are."""
         client = self.ask(method="GET", body=b"", token=None)
-        self.assertEqual((client.status, client.headers["allow"]), (405, "POST"))
+        self.assertEqual((client.status, client.headers["allow"]), (405, "OPTIONS, POST"))
+
+    def test_options(self) -> None:
+        """OPTIONS says which methods there are, to anybody."""
+        for body in (b"", b"abc"):
+            client = self.ask(method="OPTIONS", body=body, token=None)
+            self.assertEqual((client.status, client.body), (204, b""))
+            self.assertEqual(client.headers["allow"], "OPTIONS, POST")
+            client.send(b"GET /health HTTP/1.1\r\nHost: g\r\n\r\n")
+            self.assertEqual(client.received.count(b"HTTP/1.1 200"), 1)
+        self.assertEqual(self.ask(method="OPTIONS", resource="x", token=None).status, 404)
+        client = self.ask(method="OPTIONS", body=b"x" * 70_000, token=None)
+        self.assertEqual(client.status, 413)
+        self.assertEqual(self.service.asked, [])
+        self.stack.advance(6)
 
     def test_parameters(self) -> None:
         """Parameters that there are not are 400, by their names."""
@@ -494,6 +511,15 @@ class UpstreamTests(ServicesTestCase):
             self.asked.answer(503, body, content_type="application/octet-stream")
             self.assertEqual((client.status, client.json["upstream_status"]), (503, 503))
             self.assertLess(len(client.body), 10_000)
+
+    def test_refusal_that_tells_where(self) -> None:
+        """Words that name hosts inside come without those, and bounded."""
+        client = self.ask(token=None)
+        why = "see http://notes/x or 10.0.0.7:5432, kept in db.svc "
+        self.asked.answer(500, {"error": why + "x" * 9000})
+        said = client.json["upstream_message"]
+        self.assertTrue(said.startswith("see http://***/x or ***, kept in *** xx"), said)
+        self.assertLess(len(client.body), 10_000)
 
     def test_redirect(self) -> None:
         """A redirect is not followed, and its target not told."""
@@ -604,6 +630,18 @@ class LifeTests(ServicesTestCase):
         self.stack.text = OPEN.replace("archive:", "other:")
         self.assertTrue(self.stack.gateway.reload())
         self.assertEqual(self.ask("archive", token=None).status, 404)
+        self.asked.answer(body={"old": True})
+        self.assertEqual(client.json, {"old": True})
+
+    def test_reload_at_the_door(self) -> None:
+        """So does one that still waits to be let in."""
+        self.stack.text = MEMORY + AUTH
+        self.assertTrue(self.stack.gateway.reload())
+        self.give_keys()
+        client = self.ask(token=self.token(key="ec-2"))
+        self.stack.text = MEMORY.replace("memory: {", "other: {kind: memory, ") + AUTH
+        self.assertTrue(self.stack.gateway.reload())
+        self.issuer.last.answer(body=issuer.jwks(issuer.ec_jwk("ec-2")))
         self.asked.answer(body={"old": True})
         self.assertEqual(client.json, {"old": True})
 

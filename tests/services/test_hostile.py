@@ -115,7 +115,7 @@ class HostileTests(ServicesTestCase):
             self.assertFalse({".", ".."} & set(segments), why)
             self.assertTrue(asked.path.isascii() and asked.path.isprintable(), why)
             head = asked.wire.value().partition(b"\r\n\r\n")[0]
-            self.assertEqual(head.count(b"HTTP/1.1"), 1, why)
+            self.assertEqual(head.count(b" HTTP/1.1\r\n"), 1, why)
         hosts = {host for host, *_ in self.stack.reactor.tcpClients}
         allowed = {address.partition(":")[0] for address in ADDRESSES.values()}
         self.assertLessEqual(hosts, {*allowed, "10.9.0.1"})

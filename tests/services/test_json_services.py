@@ -14,6 +14,7 @@ adapters:
   registry: {upstream: "http://10.5.0.3:3000", token: forgejo-token, requireAuth: false}
   public: {kind: registry, upstream: "http://10.5.0.3:3000", requireAuth: false}
 """
+OUT_OF_RANGE = b'{"data": [], "results": [], "pagination": {"count": 1e999}}'
 BRIEF = {"include_groups": "false", "include_roles": "false"}
 USER = {
     "pk": 7,
@@ -60,10 +61,25 @@ class JsonServicesTestCase(ServicesTestCase):
             self.assertEqual(client.status, 502 if status == 401 else status)
             self.assertEqual(client.json["upstream_status"], status)
             self.assertNotIn(secret.encode(), client.received)
-        for body in (b"<html>", b"[5]", b"5", b"{}", b"[" * 9999):
+        for body in (b"<html>", b"[5]", b"5", b"{}", b"[" * 9999, OUT_OF_RANGE):
             client = ask()
             self.there.answer(body=body)
             self.assertEqual(client.status, 502, body)
+        client = ask()
+        self.there.answer(500, {"detail": f"http://{self.host}/x, db.svc:54, [::1]:80"})
+        self.assertEqual(client.json["upstream_message"], "http://***/x, ***, ***")
+        moment = "Fri, 01 Jan 2027 00:00:00 GMT"
+        for given, passed in (
+            ("7", "7"),
+            (moment, moment),
+            ("-1", None),
+            ("7.5", None),
+            ("soon", None),
+            (f"{moment}X", None),
+        ):
+            client = ask()
+            self.there.answer(503, b"", extra=f"retry-after: {given}\r\n")
+            self.assertEqual(client.headers.get("retry-after"), passed)
         client = ask()
         self.there.answer(302, b"", extra="location: http://inside.example/\r\n")
         self.assertEqual(client.status, 502)
@@ -127,6 +143,7 @@ class NotificationTests(JsonServicesTestCase):
             said = {"error": "Unauthorized", "errorCode": status, "errorDescription": why}
             self.there.answer(status, said)
             self.assertEqual(client.json["upstream_status"], status)
+            self.assertEqual(client.json["upstream_message"], "no such token: ***")
             self.assertNotIn(b"gotify-token", client.received)
 
 

@@ -187,10 +187,44 @@ class SqsTests(ServicesTestCase):
             content_type="text/xml",
         )
         self.assertEqual(client.json["upstream_message"], "AccessDenied: No.")
+        client = self.sqs("list-queues")
+        self.requests[-1].answer(
+            429, {"__type": "x#Throttled", "Message": "Slow  down."}, extra="retry-after: 3\r\n"
+        )
+        self.assertEqual(client.json["upstream_message"], "Throttled: Slow down.")
+        self.assertEqual(client.headers["retry-after"], "3")
         for body in (b"[1]", b'{"__type": 5}', b'{"__type": "a\\n#b\\u0000"}', b"\xff", b""):
             client = self.sqs("list-queues")
             self.requests[-1].answer(503, body)
             self.assertEqual(client.json["upstream_status"], 503)
+
+    def test_wrong_key(self) -> None:
+        """What SQS would have signed itself, and by which host it was asked, is told to nobody."""
+        client = self.sqs("list-queues")
+        words = (
+            "The signature of AK does not match.\n\nThe Canonical String for this request should "
+            "have been\n'POST\n/\n\nhost:10.4.0.1:9324\n'"
+        )
+        self.requests[-1].answer(403, {"__type": "a#InvalidSignatureException", "message": words})
+        self.assertEqual(
+            client.json["upstream_message"],
+            "InvalidSignatureException: The signature of *** does not match.",
+        )
+        self.assertNotIn(b"10.4.0.1", client.received)
+        self.assertNotIn(b"Canonical", client.received)
+
+    def test_wait(self) -> None:
+        """A receiver waits for less than the service may be silent, else nobody would hear it."""
+        for timeout, most in (("8", 7), ("2.5", 2), ("0.5", 0), ("30", 20), ("20.5", 20)):
+            self.stack.text = CONFIG.replace("timeoutSeconds: 8", f"timeoutSeconds: {timeout}")
+            self.assertTrue(self.stack.gateway.reload())
+            client = self.sqs("receive-message", {"queue": "jobs", "wait_seconds": most + 1})
+            self.assertEqual(client.status, 400)
+            expected = f"a whole number from 0 to {most}"
+            self.assertEqual(client.json["invalid"], {"wait_seconds": expected})
+            client = self.sqs("receive-message", {"queue": "jobs", "wait_seconds": most})
+            self.assertEqual(client.status, 0)
+            client.leave()
 
     def test_a_queue_that_is_gone(self) -> None:
         """The URL of a queue that is there no more is asked for anew."""
@@ -298,7 +332,15 @@ class FieldsTests(ServicesTestCase):
     def test_not_json(self) -> None:
         """A body that is no JSON object with each member once is refused as what it is."""
         self.assertEqual(self.refused(b"queue=a", "application/x-www-form-urlencoded").status, 415)
-        for body in (b"[]", b"{", b'"a"', b"[" * 9999, b"\xff", b'{"queue": "a", "queue": "b"}'):
+        for body in (
+            b"[]",
+            b"{",
+            b'"a"',
+            b"[" * 9999,
+            b"\xff",
+            b'{"queue": "a", "queue": "b"}',
+            b'{"queue": NaN}',
+        ):
             client = self.refused(body)
             self.assertEqual(client.status, 400, body)
             self.assertEqual(client.json["type"], "urn:twisted-gateway:problem:malformed_body")

@@ -280,6 +280,24 @@ class EventTests(WebhooksTestCase):
         self.assertEqual(client.status, 502)
         self.assertEqual([one["outcome"] for one in client.json["targets"]], ["bad_request"] * 2)
 
+    def test_bound(self) -> None:
+        """An event has a bound of its own, whatever the models take."""
+        self.stack.text = (
+            CONFIG.replace("secret: hook-secret", "secret: hook-secret\n    maxBodyBytes: 600")
+            + "models: {m: {upstream: 'http://10.0.0.1:8000', maxBodyBytes: 1000000}}\n"
+        )
+        self.assertTrue(self.stack.gateway.reload())
+        client = self.send({**PUSH, "text": "x" * 600})
+        self.assertEqual((client.status, client.json["max_body_bytes"]), (413, 600))
+        self.stack.advance(6)
+        self.send()
+        self.answer_all()
+        self.stack.text = self.stack.text.replace("    maxBodyBytes: 600\n", "")
+        self.assertTrue(self.stack.gateway.reload())
+        client = self.send({**PUSH, "text": "x" * 1_048_576}, delivery="d2")
+        self.assertEqual((client.status, client.json["max_body_bytes"]), (413, 1_048_576))
+        self.stack.advance(6)
+
     def test_injection(self) -> None:
         """What an event holds stays in the parameter that it is put into."""
         name = 'x", "priority": 9, "a": "\r\nX-Gotify-Key: evil'
@@ -297,7 +315,7 @@ class FailureTests(WebhooksTestCase):
     def test_a_refusal(self) -> None:
         """A target that fails is told, logged and counted; the others are done."""
         client = self.send()
-        self.gotify[0].answer(500, {"errorDescription": "database"})
+        self.gotify[0].answer(500, {"errorDescription": "database of refs/heads/main"})
         self.memory[0].answer()
         self.assertEqual(client.status, 502)
         problem = client.json
@@ -306,7 +324,10 @@ class FailureTests(WebhooksTestCase):
         self.assertIn("notification/send-message", problem["detail"])
         self.assertEqual(self.count("notification", "send-message", "upstream_status"), 1)
         self.assertEqual(self.count("memory", "ingest", "ok"), 1)
-        self.assertTrue(any("target notification/send-message:" in line for line in self.lines))
+        said_so = [line for line in self.lines if "target notification/send-message:" in line]
+        self.assertIn("The service notification answered 500.", said_so[0])
+        # Its words quote what the event held, so they are in no log.
+        self.assertNotIn("refs/heads/main", "\n".join(self.lines))
 
     def test_unreachable_and_silent(self) -> None:
         """So is one that cannot be reached, or is silent."""
@@ -349,9 +370,9 @@ webhooks:
         self.assertIn("no such parameters: titel; not given: message", said[0])
         self.assertIn("s3/put will fail: The operation takes a body", said[1])
         for event in ("a", "b"):
-            client = self.send(event=event, delivery=event)
+            client = self.send({"of": event}, event=event, delivery=event)
             self.assertEqual(client.json["targets"][0]["outcome"], "bad_request")
-        client = self.send(event="c", delivery="c")
+        client = self.send({"of": "c"}, event="c", delivery="c")
         users = self.stack.engine("10.5.0.2", 80).last
         users.answer(body={"pagination": {}, "results": []})
         self.assertEqual(client.status, 200)
@@ -376,17 +397,66 @@ class OnceTests(WebhooksTestCase):
         return len(self.gotify), len(self.memory)
 
     def test_duplicate(self) -> None:
-        """A delivery that comes again is answered, and not acted on; while it is neither."""
-        first = self.send()
-        again = self.send()
-        self.assertEqual((again.status, again.json["duplicate"]), (200, True))
+        """A delivery that comes again is answered, and not acted on."""
+        self.send()
         self.answer_all()
-        self.assertEqual(first.status, 200)
         again = self.send()
-        self.assertEqual((again.status, again.json["targets"]), (200, []))
+        self.assertEqual(
+            (again.status, again.json),
+            (200, {"delivery": "d1", "event": "push", "targets": [], "duplicate": True}),
+        )
         self.assertEqual(self.how_often(), (1, 1))
-        self.send(delivery="d2")
+        self.send({**PUSH, "another": 1}, delivery="d2")
         self.assertEqual(self.how_often(), (2, 2))
+
+    def test_duplicate_under_way(self) -> None:
+        """While it is acted on who sends it again waits, and is told what has become of it."""
+        for status, answered in ((200, 200), (500, 502)):
+            tree = {**PUSH, "number": status}
+            first = self.send(tree, delivery=f"d{status}")
+            again = [self.send(tree, delivery=f"d{status}"), self.send(tree, delivery="other")]
+            self.send(tree, delivery="leaves").leave()
+            self.assertEqual([one.status for one in again], [0, 0])
+            self.assertEqual(self.how_often(), (len(self.gotify), len(self.gotify)))
+            self.gotify[-1].answer(status)
+            self.memory[-1].answer()
+            self.assertEqual([one.status for one in (first, *again)], [answered] * 3)
+            self.assertNotIn("duplicate", first.json)
+            for one in again:
+                self.assertTrue(one.json["duplicate"])
+                self.assertEqual(one.json["targets"], first.json["targets"])
+        self.assertEqual(self.how_often(), (2, 2))
+        self.assertEqual(self.stack.gateway._service_side.webhooks._waiting, {})
+
+    def test_replay(self) -> None:
+        """What was seen on its way does nothing under another id, nor as another event."""
+        self.send()
+        self.answer_all()
+        again = self.send(delivery="seen")
+        self.assertEqual((again.status, again.json["duplicate"]), (200, True))
+        for event, delivery in (("issues", "seen"), ("release", "d3")):
+            client = self.send(event=event, delivery=delivery)
+            self.assertEqual(client.status, 409)
+            self.assertTrue(client.json["type"].endswith(":conflicting_delivery"))
+        said_so = [line for line in self.lines if "may be replaying" in line]
+        self.assertEqual(len(said_so), 1)
+        self.assertIn("delivery seen of event issues is refused", said_so[0])
+        self.assertEqual(self.how_often(), (1, 1))
+        # The id that was made up is still anybody's.
+        self.send({**PUSH, "another": 1}, delivery="seen")
+        self.assertEqual(self.how_often(), (2, 2))
+
+    def test_redelivery(self) -> None:
+        """Forgejo delivers again under a new id: what had failed is tried again, and that alone."""
+        self.send()
+        self.gotify[0].answer(500)
+        self.memory[0].answer()
+        again = self.send(delivery="redelivered")
+        self.assertEqual(self.how_often(), (2, 1))
+        self.gotify[1].answer()
+        self.assertEqual((again.status, len(again.json["targets"])), (200, 1))
+        self.assertTrue(self.send(delivery="redelivered-again").json["duplicate"])
+        self.assertEqual(self.how_often(), (2, 1))
 
     def test_forged_duplicate(self) -> None:
         """Who does not know the secret cannot use up an id."""
@@ -405,6 +475,20 @@ class OnceTests(WebhooksTestCase):
         self.assertEqual([one["service"] for one in again.json["targets"]], ["notification"])
         self.assertTrue(self.send().json["duplicate"])
 
+    def test_moved_targets(self) -> None:
+        """What was done for a target is known wherever that stands after a reload."""
+        self.send()
+        self.gotify[0].answer(500)
+        self.memory[0].answer()
+        before, listed = CONFIG.split("    targets:\n")
+        first, second = listed.split("      - ")[1:]
+        again = f"      - {second}      - {first}"
+        self.stack.text = f"{before}    targets:\n{again}      - {first}"
+        self.assertTrue(self.stack.gateway.reload())
+        self.send()
+        # The target that now stands there twice is two.
+        self.assertEqual(self.how_often(), (3, 1))
+
     def test_reload(self) -> None:
         """A reload forgets nothing."""
         self.send()
@@ -418,7 +502,7 @@ class OnceTests(WebhooksTestCase):
         remembered = self.stack.gateway._service_side.webhooks._deliveries
         remembered._most = 2
         for name in ("a", "b", "c"):
-            self.send(delivery=name)
+            self.send({**PUSH, "of": name}, delivery=name)
             self.answer_all()
         self.assertEqual(len(remembered), 2)
 

@@ -126,6 +126,17 @@ class WorkflowTests(ServicesTestCase):
             self.assertEqual(client.status, status)
             self.assertIs(self.stack.entries[-1].outcome, outcome)
 
+    def test_its_host(self) -> None:
+        """Words that name the service's own host come without it, and bounded."""
+        self.stack.text = CONFIG.replace("temporal:7233", "temporal.example.com:7233")
+        self.assertTrue(self.stack.gateway.reload())
+        client = self.list("namespace=a")
+        why = "INTERNAL: temporal.example.com has no history.example.org "
+        self.temporal.answers[-1].errback(Refused(500, why + "x" * 9000))
+        said = client.json["upstream_message"]
+        self.assertTrue(said.startswith("INTERNAL: *** has no history.example.org xx"), said)
+        self.assertLess(len(said), 2001)
+
     def test_silence(self) -> None:
         """After timeoutSeconds the call is given up."""
         client = self.list("namespace=a")
@@ -197,15 +208,83 @@ class Here:
         work(*arguments)
 
 
-class FaultTests(TestCase):
-    """What a gRPC status is to HTTP."""
+class Channel:
+    """A gRPC channel, which takes no call once it is closed; calls end when the test says so."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.calls: list[Any] = []
+
+    def unary_unary(self, *_: object, **__: object) -> Channel:
+        return self
+
+    def future(self, *_: object, **__: object) -> Channel:
+        if self.closed:
+            raise ValueError("Cannot invoke RPC on closed channel!")
+        return self
+
+    def add_done_callback(self, ended: Callable[[Any], object]) -> None:
+        self.calls.append(lambda result: ended(Answered(result)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class GrpcTestCase(TestCase):
+    """A test of the module that needs the extra."""
 
     def setUp(self) -> None:
         super().setUp()
         if extras.missing(extras.WORKFLOW):
             raise SkipTest("the extra workflow is not installed")
         self.module = importlib.import_module("twisted_gateway.services.temporal")
-        self.codes = importlib.import_module("grpc").StatusCode
+        self.grpc = importlib.import_module("grpc")
+        self.codes = self.grpc.StatusCode
+
+
+class RetiredTests(GrpcTestCase):
+    """A reload has put another adapter in force."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.channels: list[Channel] = []
+        self.patch(self.grpc, "insecure_channel", self.open)
+        adapter = WorkflowAdapter(name="w", upstream="127.0.0.1:1")
+        self.temporal = self.module.Temporal(adapter, Here())
+        service = importlib.import_module("temporalio.api.workflowservice.v1")
+        self.page = service.ListWorkflowExecutionsResponse()
+
+    def open(self, *_: object) -> Channel:
+        self.channels.append(Channel())
+        return self.channels[-1]
+
+    def list(self) -> Deferred[Page]:
+        answered: Deferred[Page] = self.temporal.list(Listing("a", "", 1, b""), [])
+        return answered
+
+    def test_under_way(self) -> None:
+        """A call that is under way gets its answer; then the connection closes."""
+        one, two = self.list(), self.list()
+        self.temporal.retire()
+        (channel,) = self.channels
+        channel.calls[0](self.page)
+        self.assertFalse(channel.closed)
+        channel.calls[1](self.page)
+        self.assertTrue(channel.closed)
+        self.assertEqual(self.successResultOf(one), self.successResultOf(two))
+
+    def test_let_in_before(self) -> None:
+        """Who was let in before that and asks after it is answered too, and leaves nothing open."""
+        self.temporal.retire()
+        for _ in range(2):
+            answered = self.list()
+            self.channels[-1].calls[-1](self.page)
+            self.successResultOf(answered)
+        self.assertEqual([one.closed for one in self.channels], [True, True])
+
+
+class FaultTests(GrpcTestCase):
+    """What a gRPC status is to HTTP."""
 
     def test_every_code(self) -> None:
         """Every code but OK is a refusal with a status, or no answer."""

@@ -29,6 +29,11 @@ class SingleFlight(Generic[Result]):
         """Whether it is under way."""
         return bool(self._waiters) or self._running is not None
 
+    @property
+    def waited(self) -> bool:
+        """Whether anybody waits for it."""
+        return bool(self._waiters)
+
     def run(self) -> Deferred[Result]:
         """Start it, or join who waits for it.
 

@@ -7,7 +7,9 @@ it starts                            fetches; requests that come first wait for 
 a token names a key it has not       fetches, at most once in `cooldown_seconds`; whoever else
                                      comes meanwhile waits for the same fetch
 a fetch fails                        keeps the last good keys and tries again, at first after a
-                                     second, then ever later, at the latest after `refresh_seconds`
+                                     second, then ever later, at the latest after `refresh_seconds`;
+                                     who names an unknown key meanwhile has it tried no sooner than
+                                     that either, and at the latest after `cooldown_seconds`
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class KeyCache:
         self._refresh_seconds = refresh_seconds
         self._keys: KeySet | None = None
         self._failures = 0
-        self._asked_at: float | None = None
+        self._ask_from: float | None = None
         self._timer: IDelayedCall | None = None
         self._flight: SingleFlight[None] = SingleFlight(self._refresh)
         self._stopped = False
@@ -131,9 +133,9 @@ class KeyCache:
         if self._flight.running:
             return True
         now = self._clock.seconds()
-        if self._asked_at is not None and now - self._asked_at < self._cooldown_seconds:
+        if self._ask_from is not None and now < self._ask_from:
             return False
-        self._asked_at = now
+        self._ask_from = now + self._cooldown_seconds
         return True
 
     def _in_background(self) -> None:
@@ -154,6 +156,7 @@ class KeyCache:
             # Only `stop` does that; whoever waits goes on with the keys that there are.
             return
         except (BadKeys, UpstreamError) as fault:
+            self._ask_sooner()
             self._log.warn(
                 "the issuer's keys could not be fetched ({why}); {state}",
                 why=str(fault),
@@ -162,6 +165,12 @@ class KeyCache:
         finally:
             if not self._stopped:
                 self._timer = self._clock.callLater(self._next_seconds(), self._in_background)
+
+    def _ask_sooner(self) -> None:
+        """A fetch that failed has answered nobody: it does not use up the whole cooldown."""
+        if self._ask_from is not None:
+            after_seconds = min(self._cooldown_seconds, self._next_seconds())
+            self._ask_from = min(self._ask_from, self._clock.seconds() + after_seconds)
 
     def _next_seconds(self) -> float:
         if not self._failures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass
 from urllib.parse import quote_plus, urlencode
 
@@ -14,8 +15,6 @@ from twisted_gateway.auth.flight import SingleFlight
 from twisted_gateway.auth.jwks import FetchFailed
 from twisted_gateway.auth.keys import MAX_DOCUMENT_BYTES
 from twisted_gateway.config.schema import ClientCredentials
-from twisted_gateway.core.events import upstream_message
-from twisted_gateway.core.redaction import redacted
 from twisted_gateway.upstream.whole import WholeAnswer, ask
 
 ANSWER_SECONDS = 10.0
@@ -28,6 +27,7 @@ EARLY_SECONDS = 30.0
 """How long before its end a token is used no more, at most a fifth of its life."""
 
 _MOST_LIFE_SECONDS = 604_800.0
+_ERROR = re.compile(r"[a-z_]{1,64}")
 _USER_AGENT = (b"User-Agent", b"twisted-gateway")
 
 
@@ -78,9 +78,9 @@ class Provider:
         body = urlencode(form).encode("ascii")
         answer = await self._ask(b"POST", url, headers, body, MAX_TOKEN_ANSWER_BYTES)
         if answer.code != 200:
-            own = (client.client_secret.value, quote_plus(client.client_secret.value))
-            said = redacted(upstream_message(answer.body).message, own)
-            raise FetchFailed(f"the token endpoint answered {answer.code}: {said}")
+            raise FetchFailed(
+                f"the token endpoint answered {answer.code}{_error_word(answer.body)}"
+            )
         return _token(answer.body)
 
     async def _ask(
@@ -160,6 +160,19 @@ def _basic(client: ClientCredentials) -> bytes:
     """The client's credentials in HTTP Basic, form-encoded first (RFC 6749, section 2.3.1)."""
     pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret.value)}"
     return b"Basic " + base64.b64encode(pair.encode("ascii"))
+
+
+def _error_word(body: bytes) -> str:
+    """Give the code of a token endpoint's error (RFC 6749, section 5.2), with a colon in front.
+
+    Its sentence is about the gateway, and no client's to read.
+    """
+    try:
+        tree = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    word = tree.get("error") if isinstance(tree, dict) else None
+    return f": {word}" if isinstance(word, str) and _ERROR.fullmatch(word) else ""
 
 
 def _token(body: bytes) -> tuple[str, float]:

@@ -43,10 +43,12 @@ class Webhook:
     Attributes:
         secret: with which it signs; None: nothing is accepted.
         targets: what its events lead to.
+        max_body_bytes: the largest event.
     """
 
     secret: Secret | None = None
     targets: tuple[WebhookTarget, ...] = ()
+    max_body_bytes: int = 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

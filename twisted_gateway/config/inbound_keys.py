@@ -60,6 +60,12 @@ FORGEJO = Section(
             kind=ListOf(TARGET, "targets", maximum=MOST_TARGETS, identity=id),
             about="What events lead to.",
         ),
+        Key(
+            name="maxBodyBytes",
+            kind=BYTES,
+            derived=True,
+            about="The largest event. Default: the global one.",
+        ),
     ),
 )
 

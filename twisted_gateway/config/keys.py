@@ -141,7 +141,7 @@ MODEL = Section(
     ),
 )
 
-_MODELS = MapOf(_NAME, MODEL, "a mapping from names to models", minimum=1)
+_MODELS = MapOf(_NAME, MODEL, "a mapping from names to models")
 
 PEERS = Section(
     target=Peers,
@@ -163,7 +163,15 @@ PEERS = Section(
 
 ROOT = Section(
     target=Config,
-    extra={"anyOf": [{"required": ["models"]}, {"required": ["adapters"]}]},
+    extra={
+        "anyOf": [
+            {"required": [name], "properties": {name: {least: 1}}}
+            for name, least in (
+                *(("models", "minProperties"), ("adapters", "minProperties")),
+                ("routes", "minItems"),
+            )
+        ]
+    },
     keys=(
         Key(
             name="listen",

@@ -18,7 +18,7 @@ from twisted_gateway.config.keys import PEERS, ROOT
 from twisted_gateway.config.models import Models, gather
 from twisted_gateway.config.reading import Found, Given, Reading
 from twisted_gateway.config.routes import Inbound
-from twisted_gateway.config.schema import Config, Model, Peers
+from twisted_gateway.config.schema import Config, Model, Peers, S3Adapter
 from twisted_gateway.config.services import Services
 from twisted_gateway.config.source import MAX_CHARACTERS, Entries, Unreadable, parse
 
@@ -111,10 +111,9 @@ def _assemble(found: Found, reading: Reading) -> Config:
     sources: dict[str, str] = {}
     top = gather(ROOT, found, reading, sources)
     _check_listeners(found, top, reading)
-    if "models" not in found.lines and not any(
-        _has(key, found, reading) for key in ("adapters", "routes")
-    ):
-        reading.fault(1, "models", "expected at least one model, or adapters, or routes")
+    if not any(_has(key, found, reading) for key in ("models", "adapters", "routes")):
+        line = found.lines.get("models", 1)
+        reading.fault(line, "models", "expected at least one model, or adapters, or routes")
     given = found.values.get("models")
     most_bytes = top.get("max_body_bytes", Config().max_body_bytes)
     models = Models(reading, sources, most_bytes).all({} if given is None else given.value)
@@ -126,10 +125,21 @@ def _assemble(found: Found, reading: Reading) -> Config:
     webhook, routes = inbound.forgejo(found), inbound.routes(found)
     auth = services.auth(found, adapters, models, routes)
     held_bytes = top.get("max_held_bytes", Config().max_held_bytes)
+    bounds = [
+        *(("models", one.name, one.max_body_bytes) for one in models.values()),
+        # What a store takes passes as it comes.
+        *(
+            ("adapters", one.name, one.max_body_bytes)
+            for one in adapters.values()
+            if one.kind != S3Adapter.kind
+        ),
+        *(("routes", one.path, one.max_body_bytes) for one in routes if one.upstream),
+        *([("webhooks", "forgejo", webhook.max_body_bytes)] if webhook.secret else []),
+    ]
     reading.warnings.extend(
-        f"models: {name} takes bodies of more than maxHeldBytes, which are always refused"
-        for name, model in models.items()
-        if model.max_body_bytes > held_bytes
+        f"{section}: {name} takes bodies of more than maxHeldBytes, which are always refused"
+        for section, name, most_bytes in bounds
+        if most_bytes > held_bytes
     )
     return Config(
         **top,
@@ -145,7 +155,7 @@ def _assemble(found: Found, reading: Reading) -> Config:
 
 
 def _has(key: str, found: Found, reading: Reading) -> bool:
-    """Whether the file has adapters, or routes, good or bad: it is meant to serve something."""
+    """Whether the file has any of these, good or bad: it is meant to serve something."""
     given = found.values.get(key)
     bad = any(re.match(rf"{key}\b", fault.path) for fault in reading.faults)
     return bad or (given is not None and bool(given.value))

@@ -60,7 +60,7 @@ class Inbound:
             self._reading.warnings.append(
                 "webhooks.forgejo has targets and no secret: every delivery is answered 503"
             )
-        return Webhook(targets=targets, **chosen)
+        return Webhook(targets=targets, **{"max_body_bytes": self._max_body_bytes, **chosen})
 
     def routes(self, found: Found) -> tuple[LegacyRoute, ...]:
         """Give the legacy routes, in the file's order."""

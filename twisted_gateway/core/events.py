@@ -241,8 +241,9 @@ def upstream_message(body: bytes) -> ErrorInfo:
     """Read an engine's own account of an error out of its error body, or error event.
 
     Known forms: OpenAI's and llama.cpp's `{"error": {"message", "type", "param", "code"}}`, the
-    same without the wrapper, `{"error": "text", "error_type": …}` (TEI, TGI), `{"detail": …}`
-    (FastAPI, also its list of faults), problem+json, HTML (its title), plain text.
+    same without the wrapper, `{"error": "text", "error_type": …}` (TEI, TGI), `{"error": "word",
+    "error_description": …}` (OAuth; Gotify writes `errorDescription`), `{"detail": …}` (FastAPI,
+    also its list of faults), problem+json, HTML (its title), plain text.
 
     Args:
         body: the body, or as much of it as was gathered; what exceeds 64 KiB is not looked at.
@@ -280,9 +281,12 @@ def _info(tree: Any) -> ErrorInfo:
     )
 
 
+_SENTENCES = ("message", "errorDescription", "error_description", "error", "detail", "title")
+
+
 def _said(fields: dict[str, Any]) -> str:
     """The sentence for people among the members of an error."""
-    for name in ("message", "error", "detail", "title"):
+    for name in _SENTENCES:
         said = fields.get(name)
         if isinstance(said, str) and said:
             return said

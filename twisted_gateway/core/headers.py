@@ -71,6 +71,15 @@ _CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key"})
 # What proxies say of the client. From anyone but a trusted proxy it is hearsay.
 _FORWARDING = re.compile(rb"forwarded|x-real-ip|x-tenant|x-forwarded-[a-z-]+")
 _XFF, _XFP, _XFH = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"
+# Where a field of an answer holds references: each is the group after what stands in front of it.
+_REFERENCES: Mapping[bytes, re.Pattern[bytes]] = {
+    b"location": re.compile(rb"\A()(.*)\Z"),
+    b"content-location": re.compile(rb"\A()(.*)\Z"),
+    b"link": re.compile(rb"(?i)(<|\banchor\s*=\s*\")([^<>\"]*)"),
+    b"refresh": re.compile(rb"(?i)\A(\s*[0-9.]+\s*[;,]\s*(?:url\s*=\s*)?['\"]?)([^'\"]*)"),
+}
+# `Alt-Svc` names another server of the same site, which an engine is none of.
+_NOT_FOR_CLIENTS = frozenset({b"alt-svc", b"content-length", b"x-request-id"})
 _UNSAFE = re.compile(rb"[\r\n\0]")
 
 
@@ -143,6 +152,7 @@ def response_headers(
     request_id: str,
     engines: Sequence[str],
     paths: Mapping[str, str] | None = None,
+    prefix: str = "",
 ) -> list[Pair]:
     """Build the header fields of the response to the client.
 
@@ -154,9 +164,10 @@ def response_headers(
         request_id: the identifier of the request.
         engines: the base URLs of the model's engines, whose names no client is to see.
         paths: request path -> upstream path, as configured.
+        prefix: what the engine's paths have in front of them outside.
     """
     known = _safe(headers)
-    drop = _named_by_connection(known) | _HOP_BY_HOP | {b"content-length", b"x-request-id"}
+    drop = _named_by_connection(known) | _HOP_BY_HOP | _NOT_FOR_CLIENTS
     streams = any(k.lower() == b"content-type" and is_event_stream(v) for k, v in known)
     if streams:
         drop |= {b"x-accel-buffering"}
@@ -165,8 +176,8 @@ def response_headers(
         key = name.lower()
         if key in drop:
             continue
-        if key in (b"location", b"content-location"):
-            moved = outside_location(value, engines, paths or {})
+        if key in _REFERENCES:
+            moved = _moved(_REFERENCES[key], value, engines, paths or {}, prefix)
             if moved is None:
                 continue
             value = moved
@@ -234,7 +245,7 @@ def is_trusted(peer: str, trusted: Networks) -> bool:
 
 
 def outside_location(
-    value: bytes, engines: Sequence[str], paths: Mapping[str, str]
+    value: bytes, engines: Sequence[str], paths: Mapping[str, str], prefix: str = ""
 ) -> bytes | None:
     """Rewrite a reference to the engine's own address into one to the gateway's.
 
@@ -243,9 +254,10 @@ def outside_location(
     reference elsewhere, or one relative to the request, stays as it is.
 
     Args:
-        value: of Location or Content-Location.
+        value: of Location or the like.
         engines: base URLs (`http://host:port[/prefix]`).
         paths: request path -> upstream path.
+        prefix: what the engine's paths have in front of them outside.
 
     Returns:
         The reference for the client; None for one that nobody can parse.
@@ -264,8 +276,25 @@ def outside_location(
         own = [base for base in bases if base.hostname == host.rstrip(".")]
     if not own:
         return value
-    path = _outside_path(target, own, paths)
+    path = prefix + _outside_path(target, own, paths)
     return urlunsplit(("", "", path, target.query, target.fragment)).encode("latin-1")
+
+
+def _moved(
+    form: re.Pattern[bytes],
+    value: bytes,
+    engines: Sequence[str],
+    paths: Mapping[str, str],
+    prefix: str,
+) -> bytes | None:
+    """Rewrite every reference in a field; None where one is none that anybody can parse."""
+    moved = {
+        found[2]: outside_location(found[2], engines, paths, prefix)
+        for found in form.finditer(value)
+    }
+    if None in moved.values():
+        return None
+    return form.sub(lambda found: found[1] + (moved[found[2]] or b""), value)
 
 
 def _outside_path(target: SplitResult, own: list[SplitResult], paths: Mapping[str, str]) -> str:

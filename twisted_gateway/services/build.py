@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.web.iweb import IPolicyForHTTPS
 
 from twisted_gateway.auth.provider import OwnToken, Provider
 from twisted_gateway.config.adapters import (
@@ -32,7 +31,7 @@ from twisted_gateway.services.forgejo import Forgejo
 from twisted_gateway.services.gotify import Gotify
 from twisted_gateway.services.memory import Memory
 from twisted_gateway.services.s3 import S3
-from twisted_gateway.services.sessions.credentials import trust
+from twisted_gateway.services.sessions.ongoing import Ongoing
 from twisted_gateway.services.sessions.sandbox import Sandbox
 from twisted_gateway.services.sqs import Sqs
 from twisted_gateway.services.workflow import Workflow
@@ -48,7 +47,7 @@ class Parts:
         provider: where tokens of the gateway's own come from.
         auth: the `auth` in force.
         agent: reaches services without a request's `Upstream`.
-        agent_trusting: makes an agent that checks certificates in a way of its own.
+        sandboxes: what `sessions` adapters share.
         replica: what this process is called, unlike any other.
     """
 
@@ -56,7 +55,7 @@ class Parts:
     provider: Provider
     auth: Auth | None
     agent: UpstreamAgent
-    agent_trusting: Callable[[IPolicyForHTTPS], UpstreamAgent]
+    sandboxes: Ongoing
     replica: str
 
     def own_token(self, client: ClientCredentials | None) -> OwnToken | None:
@@ -89,7 +88,7 @@ def _sessions(adapter: SessionsAdapter, parts: Parts) -> Service:
     return Sandbox(
         adapter,
         parts.agent,
-        parts.agent_trusting(trust(adapter)),
+        parts.sandboxes,
         parts.clock,
         replica=parts.replica,
     )

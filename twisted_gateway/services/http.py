@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from twisted.web.http_headers import Headers
 
+from twisted_gateway.core import strict_json
 from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_message
 from twisted_gateway.core.headers import tokens
 from twisted_gateway.core.redaction import redacted
@@ -16,6 +17,11 @@ from twisted_gateway.upstream.errors import UpstreamError
 from twisted_gateway.upstream.response import UpstreamResponse
 
 _CREDENTIALS = (b"Authorization", b"X-Gotify-Key")
+# Seconds, or a date in the one form that is to be written.
+_RETRY_AFTER = re.compile(
+    "[0-9]{1,9}|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), [0-9]{2} (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep"
+    "|Oct|Nov|Dec) [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT"
+)
 
 
 def chosen(headers: Headers, names: Iterable[bytes]) -> Pairs:
@@ -55,9 +61,25 @@ async def check(upstream: Upstream, answer: UpstreamResponse, good: Collection[i
     if answer.code < 400:
         answer.abort()
         raise BadAnswer(f"it answered with status {answer.code}")
-    said = upstream_message(await error_body(upstream, answer)).message
-    # Some services repeat what they were sent.
-    raise Refused(answer.code, redacted(said, _sent_credentials(answer)), retry_after(answer))
+    raise refused(answer, upstream_message(await error_body(upstream, answer)).message)
+
+
+def refused(
+    answer: UpstreamResponse,
+    said: str,
+    headers: Mapping[str, str] | None = None,
+    secrets: Iterable[str] = (),
+) -> Refused:
+    """Make a refusal of an answer, its `Retry-After` with it.
+
+    Args:
+        answer: its status is from 400 on.
+        said: the service's own words. Some services repeat what they were sent.
+        headers: further fields for the client.
+        secrets: the gateway's credentials there, beside those that the request bore in the open.
+    """
+    words = redacted(said, (*_sent_credentials(answer), *secrets))
+    return Refused(answer.code, words, {**retry_after(answer), **(headers or {})})
 
 
 def _sent_credentials(answer: UpstreamResponse) -> Iterator[str]:
@@ -69,9 +91,9 @@ def _sent_credentials(answer: UpstreamResponse) -> Iterator[str]:
 
 
 def retry_after(answer: UpstreamResponse) -> dict[str, str]:
-    """Give the answer's Retry-After, if it is a number of seconds, for the client's answer."""
+    """Give the answer's Retry-After, if it is one (RFC 9110, section 10.2.3), for the client's."""
     value = first(answer, b"Retry-After").strip()
-    return {"Retry-After": value} if value.isdecimal() and len(value) < 10 else {}
+    return {"Retry-After": value} if _RETRY_AFTER.fullmatch(value) else {}
 
 
 async def read_json(upstream: Upstream, answer: UpstreamResponse, limit_bytes: int) -> Any:
@@ -90,7 +112,7 @@ def parsed(body: bytes) -> Any:
         BadAnswer: it is none.
     """
     try:
-        return json.loads(body)
+        return strict_json.loads(body)
     except (ValueError, RecursionError):
         raise BadAnswer("its answer is not JSON") from None
 

@@ -20,6 +20,7 @@ from twisted.web.iweb import UNKNOWN_LENGTH
 from twisted_gateway.config.schema import S3Adapter
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.redaction import redacted
 from twisted_gateway.services import s3_names, s3_xml
 from twisted_gateway.services.adapter import (
     Answer,
@@ -34,7 +35,7 @@ from twisted_gateway.services.adapter import (
     RequestBody,
     ServiceRequest,
 )
-from twisted_gateway.services.http import chosen, error_body, first, retry_after
+from twisted_gateway.services.http import chosen, error_body, first, refused
 from twisted_gateway.services.sigv4 import Credentials, escaped, query_string, signature_headers
 from twisted_gateway.upstream.request_body import BytesProducer
 from twisted_gateway.upstream.response import UpstreamResponse
@@ -91,6 +92,7 @@ class S3:
         self._credentials = Credentials(
             adapter.access_key.value, adapter.secret_key.value, adapter.region, "s3"
         )
+        self._secrets = (adapter.access_key.value, adapter.secret_key.value)
         self._clock = clock
         self.operations: Mapping[str, Mapping[str, Operation]] = {
             "list": {"GET": Operation(self._list, _LIST, BodyUse.NONE)},
@@ -111,19 +113,19 @@ class S3:
             if asked.get(ours):
                 query[theirs] = asked[ours]
         answer = await self._send(request, "GET", query, of_bucket=True)
-        await _check(request, answer, (200,))
+        await self._check(request, answer, (200,))
         body = await request.upstream.read(answer, MAX_LISTING_BYTES)
         return Document(s3_xml.listing(body, asked["bucket"]))
 
     async def _get(self, request: ServiceRequest) -> Answer:
         headers = chosen(request.headers, (b"Range", b"If-Range", *_CONDITIONS))
         answer = await self._send(request, request.method, headers=headers)
-        await _check(request, answer, (200, 206, 304))
+        await self._check(request, answer, (200, 206, 304))
         return Passed(answer, [*chosen(answer.headers, _OF_ANSWER), *_meta(answer.headers)])
 
     async def _delete(self, request: ServiceRequest) -> Answer:
         answer = await self._send(request, "DELETE", headers=chosen(request.headers, _CONDITIONS))
-        await _check(request, answer, (200, 204))
+        await self._check(request, answer, (200, 204))
         await request.upstream.read(answer, _SMALL_BYTES)
         return Document(None, 204)
 
@@ -142,7 +144,7 @@ class S3:
             body = BytesProducer([begin])
         headers = [*about, *conditions, *digest]
         answer = await self._send(request, "PUT", headers=headers, body=body)
-        await _check(request, answer, (200,))
+        await self._check(request, answer, (200,))
         await request.upstream.read(answer, _SMALL_BYTES)
         return _stored(request, first(answer, b"ETag"))
 
@@ -195,22 +197,44 @@ class S3:
         self, request: ServiceRequest, upload: Mapping[str, str], number: int, part: bytes
     ) -> str:
         """Put one part (UploadPart); gives its ETag."""
-        query = {"partNumber": str(number), **upload}
-        answer = await self._send(request, "PUT", query, body=BytesProducer([part]))
-        await _check(request, answer, (200,))
-        await request.upstream.read(answer, _SMALL_BYTES)
+        query, body = {"partNumber": str(number), **upload}, BytesProducer([part])
+        try:
+            answer = await self._send(request, "PUT", query, body=body)
+            await self._check(request, answer, (200,))
+            await request.upstream.read(answer, _SMALL_BYTES)
+        finally:
+            body.release()
         return first(answer, b"ETag")
 
     async def _document(self, request: ServiceRequest, answer: UpstreamResponse) -> s3_xml.Element:
         """Read an answer that is XML; S3 may also fail behind a 200."""
-        await _check(request, answer, (200,))
+        await self._check(request, answer, (200,))
         body = await request.upstream.read(answer, _SMALL_BYTES)
         message = s3_xml.refusal(body)
         if message:
-            raise Refused(500, message)
+            raise Refused(500, redacted(message, self._secrets))
         return s3_xml.parse(body)
 
     # To the store
+
+    async def _check(
+        self, request: ServiceRequest, answer: UpstreamResponse, good: Collection[int]
+    ) -> None:
+        """See to it that an answer has one of these statuses.
+
+        Raises:
+            Refused: it has another, from 400 on.
+            BadAnswer: it has another, below 400; a redirect is not followed.
+        """
+        if answer.code in good:
+            return
+        if answer.code < 400:
+            answer.abort()
+            raise BadAnswer(f"it answered with status {answer.code}")
+        content_range = first(answer, b"Content-Range")
+        headers = {"Content-Range": content_range} if _BEYOND.fullmatch(content_range) else {}
+        said = s3_xml.refusal(await error_body(request.upstream, answer))
+        raise refused(answer, said, headers, self._secrets)
 
     async def _send(
         self,
@@ -325,25 +349,6 @@ class _Digest:
                 outcome=Outcome.BAD_REQUEST,
                 param="Content-MD5",
             )
-
-
-async def _check(request: ServiceRequest, answer: UpstreamResponse, good: Collection[int]) -> None:
-    """See to it that an answer has one of these statuses.
-
-    Raises:
-        Refused: it has another, from 400 on.
-        BadAnswer: it has another, below 400; a redirect is not followed.
-    """
-    if answer.code in good:
-        return
-    if answer.code < 400:
-        answer.abort()
-        raise BadAnswer(f"it answered with status {answer.code}")
-    headers = retry_after(answer)
-    content_range = first(answer, b"Content-Range")
-    if _BEYOND.fullmatch(content_range):
-        headers["Content-Range"] = content_range
-    raise Refused(answer.code, s3_xml.refusal(await error_body(request.upstream, answer)), headers)
 
 
 def _stored(request: ServiceRequest, etag: str) -> Document:

@@ -13,7 +13,6 @@ MAX_KEYS = 1000
 
 # Stores are not agreed on capitals, underscores and short names, so those pass.
 _BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,253}[A-Za-z0-9])?")
-_CONTROL = re.compile(r"[\0-\x1f\x7f]")
 
 
 def bucket(text: str) -> str:
@@ -42,15 +41,15 @@ def key(text: str) -> str:
 
 
 def prefix(text: str) -> str:
-    """Take the beginning of a key.
+    """Take the beginning of a key. Line breaks and the like are legal there; a path escapes them.
 
     Raises:
         BadParameter: no key begins so.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
         raise BadParameter(f"at most {MAX_KEY_BYTES} bytes")
-    if _CONTROL.search(text):
-        raise BadParameter("text without control characters")
+    if "\0" in text:
+        raise BadParameter("text without NUL characters")
     return text
 
 

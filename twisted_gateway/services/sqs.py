@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,6 @@ from urllib.parse import urlsplit
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.config.adapters import SqsAdapter
-from twisted_gateway.core.events import upstream_message
 from twisted_gateway.services import s3_xml
 from twisted_gateway.services.adapter import (
     Answer,
@@ -28,10 +28,9 @@ from twisted_gateway.services.adapter import (
     Document,
     Operation,
     Parameter,
-    Refused,
     ServiceRequest,
 )
-from twisted_gateway.services.http import error_body, first, members, objects, parsed
+from twisted_gateway.services.http import error_body, first, members, objects, parsed, refused
 from twisted_gateway.services.sigv4 import Credentials, signature_headers
 from twisted_gateway.services.values import line, long_text, whole
 from twisted_gateway.upstream.request_body import BytesProducer
@@ -41,6 +40,10 @@ MAX_ANSWER_BYTES = 16_777_216
 """The largest answer that is read: ten messages of 1 MiB, and their escapes."""
 MAX_MESSAGE_CHARACTERS = 1_048_576
 """The longest message; SQS takes 1 MiB."""
+MAX_SAID_CHARACTERS = 1000
+"""How much of the words of a refusal is taken."""
+MAX_WAIT_SECONDS = 20
+"""How long SQS lets a receiver wait for a message."""
 MAX_QUEUES = 1000
 """How many queues' URLs are remembered, and the most that one page lists."""
 
@@ -73,13 +76,18 @@ _SEND = (
     Parameter("message_group_id", form=line(128)),
     Parameter("message_deduplication_id", form=line(128)),
 )
-_RECEIVE = (
-    _QUEUE,
-    Parameter("max_messages", form=whole(1, 10)),
-    Parameter("wait_seconds", form=whole(0, 20)),
-    Parameter("visibility_timeout_seconds", form=whole(0, 43_200)),
-)
 _DELETE = (_QUEUE, Parameter("receipt_handle", required=True, form=line(4096)))
+
+
+def _receive(timeout_seconds: float) -> tuple[Parameter, ...]:
+    """Give what a receiver may ask for: it waits for less than the service may be silent."""
+    most_seconds = min(MAX_WAIT_SECONDS, math.ceil(timeout_seconds) - 1)
+    return (
+        _QUEUE,
+        Parameter("max_messages", form=whole(1, 10)),
+        Parameter("wait_seconds", form=whole(0, most_seconds)),
+        Parameter("visibility_timeout_seconds", form=whole(0, 43_200)),
+    )
 
 
 class Sqs:
@@ -106,12 +114,13 @@ class Sqs:
         )
         self._clock = clock
         self._queues: OrderedDict[str, str] = OrderedDict()
-        fields = BodyUse.FIELDS
+        self._secrets = (adapter.access_key.value, adapter.secret_key.value)
+        fields, receive = BodyUse.FIELDS, _receive(adapter.timeout_seconds)
         # Receiving hides messages from others for a while, so it is no GET.
         self.operations: Mapping[str, Mapping[str, Operation]] = {
             "list-queues": {"GET": Operation(self._list, _LIST, BodyUse.NONE)},
             "send-message": {"POST": Operation(self._send, _SEND, fields)},
-            "receive-message": {"POST": Operation(self._receive, _RECEIVE, fields)},
+            "receive-message": {"POST": Operation(self._receive, receive, fields)},
             "delete-message": {"POST": Operation(self._delete, _DELETE, fields)},
         }
 
@@ -238,12 +247,13 @@ class Sqs:
             answer.abort()
             raise BadAnswer(f"it answered with status {answer.code}")
         body = await error_body(request.upstream, answer)
-        code = _code(body) or first(answer, b"x-amzn-query-error").partition(";")[0]
+        code, words = _said(body)
+        code = code or first(answer, b"x-amzn-query-error").partition(";")[0]
         if "NonExistentQueue" in code or "QueueDoesNotExist" in code:
             self._queues.pop(request.parameters.get("queue", ""), None)
-        said = ": ".join(part for part in (code, upstream_message(body).message) if part)
+        said = ": ".join(part for part in (code, words) if part)
         # Who is refused at the door is told so in XML.
-        raise Refused(answer.code, said or s3_xml.refusal(body))
+        raise refused(answer, said or s3_xml.refusal(body), secrets=self._secrets)
 
 
 def _message(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,12 +281,20 @@ def _numbers(asked: Mapping[str, str], names: Mapping[str, str]) -> dict[str, in
     return {theirs: int(asked[ours]) for ours, theirs in names.items() if ours in asked}
 
 
-def _code(body: bytes) -> str:
-    """Give the word of a refusal's `__type`: `QueueDoesNotExist`."""
+def _said(body: bytes) -> tuple[str, str]:
+    """Give a refusal's code, the word of its `__type`, and what it says; "" for what is not there.
+
+    Of the words only the first line is taken: SQS has what it would have signed itself follow, with
+    the host that it was asked by.
+    """
     try:
         tree = json.loads(body)
     except (ValueError, RecursionError):
-        return ""
-    kind = tree.get("__type") if isinstance(tree, dict) else None
-    word = kind.rpartition("#")[2] if isinstance(kind, str) else ""
-    return word if word.isascii() and word.isprintable() and len(word) <= 128 else ""
+        return "", ""
+    if not isinstance(tree, dict):
+        return "", ""
+    code, words = tree.get("__type"), tree.get("message") or tree.get("Message")
+    word = code.rpartition("#")[2] if isinstance(code, str) else ""
+    line = words.strip().partition("\n")[0] if isinstance(words, str) else ""
+    fit = word.isascii() and word.isprintable() and len(word) <= 128
+    return word if fit else "", " ".join(line.split())[:MAX_SAID_CHARACTERS]

@@ -92,17 +92,9 @@ class Temporal:
 
     def __init__(self, adapter: WorkflowAdapter, reactor: Any) -> None:
         """Take what the class documents; the connection comes with the first call."""
-        if adapter.tls:
-            credentials = grpc.ssl_channel_credentials()
-            self._channel = grpc.secure_channel(adapter.upstream, credentials, _OPTIONS)
-        else:
-            self._channel = grpc.insecure_channel(adapter.upstream, _OPTIONS)
-        self._method = self._channel.unary_unary(
-            _METHOD,
-            request_serializer=ListWorkflowExecutionsRequest.SerializeToString,
-            response_deserializer=ListWorkflowExecutionsResponse.FromString,
-        )
-        self._seconds = adapter.timeout_seconds
+        self._adapter = adapter
+        self._channel: Any = None
+        self._method: Any = None
         self._reactor = cast(IReactorFromThreads, reactor)
         self._under_way = 0
         self._retired = False
@@ -115,7 +107,11 @@ class Temporal:
             page_size=listing.page_size,
             next_page_token=listing.page_token,
         )
-        call = self._method.future(asked, timeout=self._seconds, metadata=metadata_of(metadata))
+        if self._method is None:
+            # Also when it is retired: whoever was let in before that may ask only now.
+            self._open()
+        seconds = self._adapter.timeout_seconds
+        call = self._method.future(asked, timeout=seconds, metadata=metadata_of(metadata))
         answered: Deferred[Any] = Deferred(lambda _: call.cancel())
         self._under_way += 1
         call.add_done_callback(
@@ -141,9 +137,23 @@ class Temporal:
         else:
             answered.callback(result)
 
+    def _open(self) -> None:
+        upstream = self._adapter.upstream
+        if self._adapter.tls:
+            credentials = grpc.ssl_channel_credentials()
+            self._channel = grpc.secure_channel(upstream, credentials, _OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(upstream, _OPTIONS)
+        self._method = self._channel.unary_unary(
+            _METHOD,
+            request_serializer=ListWorkflowExecutionsRequest.SerializeToString,
+            response_deserializer=ListWorkflowExecutionsResponse.FromString,
+        )
+
     def _close_if_idle(self) -> None:
-        if self._retired and not self._under_way:
+        if self._retired and not self._under_way and self._channel is not None:
             self._channel.close()
+            self._channel = self._method = None
 
 
 def metadata_of(fields: Pairs) -> list[tuple[str, str]]:

@@ -103,17 +103,31 @@ class Catalogue:
         Raises:
             Problem: 404, 405.
         """
+        adapter, resource, methods = self._resource(name, resource)
+        operation = methods.get("GET" if method == "HEAD" else method)
+        if operation is None:
+            raise problems.wrong_method(f"{adapter.name}/{resource}", method, methods)
+        return Target(adapter, resource, method, operation)
+
+    def methods(self, name: str | None, resource: str | None) -> list[str]:
+        """Say which methods a resource takes.
+
+        Raises:
+            Problem: 404.
+        """
+        return problems.every_method(self._resource(name, resource)[2])
+
+    def _resource(
+        self, name: str | None, resource: str | None
+    ) -> tuple[Adapter, str, Mapping[str, Operation]]:
         configured = self.services.get(name or "")
         if configured is None:
             raise problems.unknown_service(name, self.services)
-        service, operations = configured.adapter.name, configured.service.operations
+        operations = configured.service.operations
         methods = operations.get(resource or "")
         if methods is None or resource is None:
-            raise problems.unknown_resource(service, resource, operations)
-        operation = methods.get("GET" if method == "HEAD" else method)
-        if operation is None:
-            raise problems.wrong_method(f"{service}/{resource}", method, methods)
-        return Target(configured.adapter, resource, method, operation)
+            raise problems.unknown_resource(configured.adapter.name, resource, operations)
+        return configured.adapter, resource, methods
 
     def find_any(self, name: str, resource: str) -> Target:
         """Find the operation of a resource that has one method, or its POST.

@@ -81,7 +81,7 @@ class Errands:
         call = self.call(exchange, called, exchange.interrupt, request.upload)
         outcome: Outcome | None = None
         try:
-            answer = await self.run(called, ask(call))
+            answer = await self.run(call, ask(call))
             outcome = await send_answer(request, answer, call, self._clock)
             return outcome
         except Problem as problem:
@@ -118,20 +118,25 @@ class Errands:
             give_up=give_up,
         )
 
-    async def run(self, called: Called, errand: Errand) -> Answer:
+    async def run(self, call: ServiceCall, errand: Errand) -> Answer:
         """Have an errand run. Cancelling gives up what it waits for.
+
+        Args:
+            call: its way to the service.
+            errand: what is done there.
 
         Raises:
             Problem: the service's own refusal; 502, 504.
         """
+        service = call.called.name
         try:
             return await errand
         except Refused as refusal:
-            self._complain_of_refusal(called.name, refusal)
-            raise problems.ServiceRefusal(called.name, refusal) from refusal
+            self._complain_of_refusal(service, refusal)
+            raise problems.ServiceRefusal(service, refusal, call.hosts) from refusal
         except UpstreamError as fault:
-            self._complain(called.name, type(fault).__name__, fault.reason)
-            raise problems.failed(f"The service {called.name}", fault) from fault
+            self._complain(service, type(fault).__name__, fault.reason)
+            raise problems.failed(f"The service {service}", fault) from fault
 
     def _complain_of_refusal(self, service: str, refusal: Refused) -> None:
         """Say what concerns the operator: the gateway's own key or token, and failures."""

@@ -20,6 +20,7 @@ from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.headers import pairs, request_headers, response_headers
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import Answer, Pairs, Passed
+from twisted_gateway.services.http import chosen
 from twisted_gateway.telemetry.inbound import InboundMetrics
 from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.telemetry.repeats import Repeats
@@ -33,9 +34,9 @@ from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.service_answer import make_inert
 from twisted_gateway.web.service_call import ServiceCall
 from twisted_gateway.web.service_problems import wrong_method
-from twisted_gateway.web.services import NOTHING_TAKEN, Services, rule_of
+from twisted_gateway.web.services import NO_BODY, NOTHING_TAKEN, Services, rule_of
 from twisted_gateway.web.serving import Entered, serve
-from twisted_gateway.web.target import malformed_target, readings
+from twisted_gateway.web.target import has_controls, malformed_target, readings
 
 WARNING_SECONDS = 3600.0
 """How often the log says that a route is still used."""
@@ -45,7 +46,7 @@ METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 _SLASHES = re.compile(rb"/{2,}")
 _OWN = frozenset({b"deprecation", b"sunset", b"x-request-id"})
-_LOCATIONS = frozenset({b"location", b"content-location"})
+_SAID_TO_MODELS = (b"Prefer", b"X-Priority")
 
 
 class Legacy:
@@ -103,6 +104,8 @@ class Legacy:
             return None
         if route.adapter is None:
             return BodyRule(route.max_body_bytes, from_head=True)
+        if request.method == b"OPTIONS":
+            return NO_BODY
         try:
             return rule_of(self._catalogue.find(*_asked(request, route)))
         except Problem:
@@ -122,6 +125,8 @@ class Legacy:
         if not self._is_plainly_of(request, route):
             raise malformed_target()
         if route.adapter is not None:
+            if request.method == b"OPTIONS":
+                return await self._services.tell_methods(request, *_asked(request, route)[:2])
             target = self._catalogue.find(*_asked(request, route))
             await self._door.admit(request, target, require_auth=route.require_auth)
             self._used(request, route)
@@ -157,6 +162,8 @@ class Legacy:
         The prefix stands in it segment by segment, no slash escaped; and no server finds in it the
         path of another route, whose rules the request would pass by.
         """
+        if has_controls(request.path):
+            return False
         prefix = route.path.encode("ascii").split(b"/")
         segments = request.path.split(b"/")[: len(prefix)]
         return [unquote_to_bytes(one) for one in segments] == prefix and all(
@@ -186,6 +193,8 @@ class Legacy:
             trusted=self._config.trusted_proxies,
             token_checked=route.require_auth,
         )
+        # To the gateway they mean something where it admits requests to models, and nothing here.
+        headers += chosen(request.requestHeaders, _SAID_TO_MODELS)
         content = request.content.whole()
         has_body = bool(content) or request.method in (b"POST", b"PUT", b"PATCH")
         call.begin()
@@ -224,16 +233,9 @@ def _answer_headers(answer: UpstreamResponse, request: GatewayRequest, route: Le
         pairs(answer.headers.getAllRawHeaders()),
         request_id=request.exchange.request_id,
         engines=[upstream],
+        prefix=route.path if route.strip_prefix else "",
     )
-    found: Pairs = []
-    for name, value in passed:
-        key = name.lower()
-        if key in _OWN:
-            continue
-        if key in _LOCATIONS and route.strip_prefix and value.startswith(b"/"):
-            value = route.path.encode("ascii") + value
-        found.append((name, value))
-    return [*found, *_notice(route)]
+    return [*(pair for pair in passed if pair[0].lower() not in _OWN), *_notice(route)]
 
 
 def _notice(route: LegacyRoute) -> Pairs:

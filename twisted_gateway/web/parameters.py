@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from twisted.web.http_headers import Headers
 
+from twisted_gateway.core import strict_json
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.headers import is_json
 from twisted_gateway.core.outcome import Outcome
@@ -97,7 +98,7 @@ def read_fields(headers: Headers, body: bytes) -> Mapping[str, Any]:
             outcome=Outcome.BAD_REQUEST,
         )
     try:
-        tree = json.loads(body.decode("utf-8"), object_pairs_hook=_once)
+        tree = strict_json.loads(body.decode("utf-8"), _once)
     except (ValueError, RecursionError):
         tree = None
     if not isinstance(tree, dict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -80,6 +81,10 @@ class ServiceCall:
     From `begin` to `end` somebody must be heard every `timeoutSeconds`: the service, or, while a
     body is passed on, the client. Time stands still while the client does not take the answer.
 
+    Attributes:
+        called: whose service it is.
+        hosts: the names of those that were asked, which no client is to see.
+
     Args:
         agents: send.
         clock: for the timer.
@@ -105,7 +110,8 @@ class ServiceCall:
         """Wait for nobody yet."""
         self._agents = agents
         self._clock = clock
-        self._called = called
+        self.called = called
+        self.hosts: set[str] = set()
         self._exchange = exchange
         self._upload = upload
         self._took = took
@@ -117,7 +123,7 @@ class ServiceCall:
     def begin(self) -> None:
         """From here on somebody must be heard."""
         self._silence = Silence(
-            self._clock, self._called.timeout_seconds, self._nobody_heard, repeat=False
+            self._clock, self.called.timeout_seconds, self._nobody_heard, repeat=False
         )
         if self._upload is not None:
             self._upload.on_progress = self.heard
@@ -159,7 +165,7 @@ class ServiceCall:
         span.inject(fields)
         agents = self._agents
         agent = (agents.fresh if isinstance(body, Upload) else agents.pooled).bound(
-            min(_MOST_CONNECT_SECONDS, self._called.timeout_seconds)
+            min(_MOST_CONNECT_SECONDS, self.called.timeout_seconds)
         )
         producer: Any = body
         if isinstance(body, BytesProducer):
@@ -169,8 +175,13 @@ class ServiceCall:
         )
         try:
             answer: UpstreamResponse = await answered
-        except UpstreamError as fault:
-            span.failed(type(fault).__name__)
+        except BaseException as fault:
+            if isinstance(fault, UpstreamError):
+                span.failed(type(fault).__name__)
+            if isinstance(body, BytesProducer):
+                # What is left of a request that was cut lies about until it is collected: not with
+                # megabytes that nothing counts any more.
+                body.release()
             raise
         self.heard()
         if answer.code > _MOST_STATUS:
@@ -220,7 +231,7 @@ class ServiceCall:
             limit_bytes=limit_bytes,
             # Where silence is timed that is the bound: a store may send white space for minutes
             # while it puts an upload's parts together.
-            seconds=None if self._silence is not None else self._called.timeout_seconds,
+            seconds=None if self._silence is not None else self.called.timeout_seconds,
             heard=self.heard,
         )
         if not whole:
@@ -232,7 +243,7 @@ class ServiceCall:
         """See `Upstream.afterwards`."""
         self._agents.afterwards.add(
             Deferred.fromCoroutine(self._send_alone(method, url, list(headers))),
-            f"undoing something at {self._called.name}",
+            f"undoing something at {self.called.name}",
         )
 
     async def to_its_end(
@@ -246,7 +257,7 @@ class ServiceCall:
         except CancelledError:
             self._agents.afterwards.add(
                 Deferred.fromCoroutine(self._undone(going, undo)),
-                f"ending something at {self._called.name}",
+                f"ending something at {self.called.name}",
             )
             raise
 
@@ -272,7 +283,7 @@ class ServiceCall:
     def _leave_undone(self, why: str) -> None:
         self._log.warn(
             "{service}: something may be left undone there ({why})",
-            service=self._called.name,
+            service=self.called.name,
             why=why,
             # It may be said by a timer, that works for nobody.
             about=self._exchange.about,
@@ -306,6 +317,7 @@ class ServiceCall:
     def _begin_span(self, url: str, method: str) -> UpstreamSpan:
         self._end_span(None)
         self.heard()
+        self.hosts.add(urlsplit(url).hostname or "")
         self._span = span = self._exchange.trace.upstream(url, method)
         if self._sent_at is None:
             self._sent_at = self._clock.seconds()
@@ -319,8 +331,8 @@ class ServiceCall:
             span.end(outcome)
 
     def _nobody_heard(self) -> None:
-        seconds = self._called.timeout_seconds
+        seconds = self.called.timeout_seconds
         if self._upload is not None and self._upload.starved:
             self._give_up(client_silent(seconds))
         else:
-            self._give_up(silent(self._called.name, seconds))
+            self._give_up(silent(self.called.name, seconds))

@@ -7,11 +7,15 @@ from itertools import islice
 
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.redaction import without_addresses
 from twisted_gateway.services.adapter import Refused
 from twisted_gateway.upstream.errors import AnswerTimedOut, ConnectTimedOut, UpstreamError
 
 MOST_NAMES = 20
 """How many bad parameters an error names: a query string has room for thousands."""
+
+MOST_MESSAGE_CHARACTERS = 2000
+"""How much of a service's own words is shown."""
 
 _OF_THE_GATEWAY = frozenset({401, 407})
 
@@ -21,20 +25,30 @@ class ServiceRefusal(Problem):
 
     One that asks for credentials asks the gateway, whose own it was sent: to the client, whose
     token is good, that is a 502.
+
+    Attributes:
+        wordless: the fact alone, for the log: a service's words may quote what it was sent.
     """
 
-    def __init__(self, service: str, refusal: Refused) -> None:
-        """Take the service's name and what it said."""
-        said = refusal.message or "it gave no reason"
+    def __init__(self, service: str, refusal: Refused, hosts: Iterable[str] = ()) -> None:
+        """Take what the service said.
+
+        Args:
+            service: its name.
+            refusal: its status and words.
+            hosts: the names of the hosts that were asked, which no client is to see.
+        """
+        message = without_addresses(refusal.message[:MOST_MESSAGE_CHARACTERS], hosts)
+        self.wordless = f"The service {service} answered {refusal.status}."
         super().__init__(
             "service_refused",
             502 if refusal.status in _OF_THE_GATEWAY else refusal.status,
-            f"The service {service} answered {refusal.status}: {said}",
+            f"{self.wordless[:-1]}: {message or 'it gave no reason'}",
             outcome=Outcome.UPSTREAM_STATUS,
             members={
                 "service": service,
                 "upstream_status": refusal.status,
-                "upstream_message": refusal.message,
+                "upstream_message": message,
             },
             headers=refusal.headers,
         )
@@ -68,9 +82,15 @@ def unknown_resource(service: str, name: str | None, known: Iterable[str]) -> Pr
     )
 
 
+def every_method(methods: Iterable[str]) -> list[str]:
+    """Give methods with those that are served wherever they are: HEAD for GET, and OPTIONS."""
+    known = {"OPTIONS", *methods}
+    return sorted(known | ({"HEAD"} if "GET" in known else set()))
+
+
 def wrong_method(target: str, method: str, allowed: Iterable[str]) -> Problem:
     """The resource takes other methods."""
-    methods = sorted({*allowed, *(("HEAD",) if "GET" in set(allowed) else ())})
+    methods = every_method(allowed)
     return Problem(
         "method_not_allowed",
         405,

@@ -31,6 +31,9 @@ from twisted_gateway.web.serving import Entered, serve
 NOTHING_TAKEN = BodyRule(sys.maxsize, from_head=True)
 """For a request that is refused at its head: no bound of its body is why."""
 
+NO_BODY = BodyRule(MAX_IDLE_BODY_BYTES, from_head=True)
+"""For a request whose body means nothing."""
+
 UNKNOWN_ROUTE = "services"
 """What metrics and log call a request that names no service, or no resource, that there is."""
 
@@ -58,6 +61,8 @@ class Services:
         """Say what holds for a request's body; None where it asks for no service."""
         if not is_for_service(request):
             return None
+        if request.method == b"OPTIONS":
+            return NO_BODY
         try:
             return rule_of(self._find(request))
         except Problem:
@@ -71,6 +76,9 @@ class Services:
         return serve(request, UNKNOWN_ROUTE, self._serve, self._entered)
 
     async def _serve(self, request: GatewayRequest) -> Outcome:
+        if request.method == b"OPTIONS":
+            service, resource = _only(request, b"X-Service"), _only(request, b"X-Resource")
+            return await self.tell_methods(request, service, resource)
         target = self._find(request)
         request.exchange.route = target.route
         await self._door.admit(request, target)
@@ -102,6 +110,19 @@ class Services:
         return await self._errands.answer(
             request, target.adapter, lambda call: _ask(request, target, parameters, call)
         )
+
+    async def tell_methods(
+        self, request: GatewayRequest, service: str | None, resource: str | None
+    ) -> Outcome:
+        """Answer OPTIONS (RFC 9110, section 9.3.7): to anybody, as 405 would tell it too.
+
+        Raises:
+            Problem: 404, there is no such resource.
+        """
+        request.setHeader(b"Allow", ", ".join(self._catalogue.methods(service, resource)))
+        await request.receive()
+        send_document(request, Document(None, 204))
+        return Outcome.OK
 
     # The list of services
 

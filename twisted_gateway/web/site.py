@@ -31,6 +31,7 @@ from twisted_gateway.web.operations import Operations
 from twisted_gateway.web.problems import internal_error
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.services import Services, is_for_service
+from twisted_gateway.web.target import has_controls, malformed_target
 from twisted_gateway.web.token import TokenEndpoint
 from twisted_gateway.web.webhooks import ROUTE as WEBHOOKS
 from twisted_gateway.web.webhooks import Webhooks
@@ -249,6 +250,26 @@ class _First:
         raise RuntimeError("a leaf has no children")
 
 
+@implementer(IResource)
+class _Pathless:
+    """Serves every path alike; a router would find nothing where one has a line break in it."""
+
+    isLeaf = True
+
+    def __init__(self, resource: IResource) -> None:
+        self._resource = resource
+
+    def render(self, request: GatewayRequest) -> Any:
+        request.postpath = []
+        return self._resource.render(request)
+
+    def getChildWithDefault(self, name: bytes, request: GatewayRequest) -> IResource:
+        raise RuntimeError("a leaf has no children")
+
+    def putChild(self, path: bytes, child: IResource) -> None:
+        raise RuntimeError("a leaf has no children")
+
+
 class Doors(Protocol):
     """The handlers beside models and operations (service_side.py).
 
@@ -300,9 +321,8 @@ class Root:
     def _whole(self, serve: Callable[[GatewayRequest], Deferred[None]]) -> IResource:
         """Make the resource of a handler that serves every path."""
         app = self._app()
-        app.route("/", branch=True)(lambda request: serve(request))
-        resource: IResource = app.resource()
-        return resource
+        app.route("/")(lambda request: serve(request))
+        return _Pathless(app.resource())
 
     def admin(self) -> IResource:
         """The resource of `adminListen`."""
@@ -358,6 +378,8 @@ def routing_problem(refusal: object, request: GatewayRequest) -> Problem:
         )
     if not isinstance(refusal, NotFound):
         return internal_error()
+    if has_controls(request.path):
+        return malformed_target()
     return Problem(
         "not_found",
         404,

@@ -13,6 +13,7 @@ _ABSOLUTE = re.compile(rb"(?i)\Ahttps?://[^/?]*")
 # Visible ASCII but `#`: a fragment, which is no part of a target, would be dropped on the way and
 # leave another path than the one that was judged (RFC 9112, section 3.2).
 _TARGET = re.compile(rb"[!\"$-~]+")
+_CONTROL = re.compile(rb"[\0-\x1f\x7f]")
 _SIMPLE = re.compile(rb"[A-Za-z0-9/_-]*")
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 
@@ -30,6 +31,14 @@ def split_target(target: bytes) -> tuple[bytes, bytes]:
 def is_well_formed(method: bytes, uri: bytes, path: bytes) -> bool:
     """Whether a method is a token, and a target one that everybody reads alike."""
     return bool(_TOKEN.fullmatch(method) and _TARGET.fullmatch(uri) and _is_plain(path))
+
+
+def has_controls(path: bytes) -> bool:
+    """Whether there are control characters in a path once it is decoded.
+
+    Servers do not agree on what is behind a NUL or in front of a line break at the end.
+    """
+    return bool(_CONTROL.search(unquote_to_bytes(path)))
 
 
 def readings(path: bytes) -> frozenset[tuple[bytes, ...]]:
@@ -52,7 +61,7 @@ def malformed_target() -> Problem:
         "malformed_target",
         400,
         "The method must be a token, the target visible ASCII without #, and its path "
-        "percent-encoded UTF-8 without segments that are . or .., "
+        "percent-encoded UTF-8 without control characters and segments that are . or .., "
         "and mean the same place to every server: no escaped slashes, backslashes or parameters "
         "on the way to a route's prefix.",
         outcome=Outcome.BAD_REQUEST,

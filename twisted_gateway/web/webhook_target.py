@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -30,9 +32,26 @@ from twisted_gateway.web.errands import Errands
 from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.parameters import check_parameters
 from twisted_gateway.web.service_call import ServiceCall
+from twisted_gateway.web.service_problems import ServiceRefusal
 
 MAX_ANSWER_BYTES = 1_048_576
 """How much of a service's answer is read; nobody is shown it."""
+
+
+def identities(targets: Iterable[WebhookTarget]) -> dict[str, WebhookTarget]:
+    """Give targets by what they are, wherever in the configuration they stand.
+
+    One that is changed becomes another; of several that are the same each is one.
+    """
+    found: dict[str, WebhookTarget] = {}
+    seen: Counter[str] = Counter()
+    for target in targets:
+        parameters = {name: template.text for name, template in target.parameters.items()}
+        what = [target.event, target.service, target.resource, parameters]
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode("ascii")).hexdigest()
+        found[f"{digest} {seen[digest]}"] = target
+        seen[digest] += 1
+    return found
 
 
 class TargetRuns:
@@ -104,7 +123,7 @@ class TargetRuns:
 
         call = self._errands.call(exchange, target.adapter, give_up)
         work = Deferred.fromCoroutine(
-            self._errands.run(target.adapter, _answer(target.operation, target.method, given, call))
+            self._errands.run(call, _answer(target.operation, target.method, given, call))
         )
         outcome = Outcome.OK
         try:
@@ -128,7 +147,7 @@ class TargetRuns:
             "the webhook's target {service}/{resource}: {why}",
             service=target.service,
             resource=target.resource,
-            why=problem.detail,
+            why=problem.wordless if isinstance(problem, ServiceRefusal) else problem.detail,
         )
 
 

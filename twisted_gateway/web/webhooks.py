@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
-from twisted.web.http_headers import Headers
 
 from twisted_gateway.config.inbound import Webhook, WebhookTarget
-from twisted_gateway.core.deliveries import Deliveries
+from twisted_gateway.core.deliveries import Conflict, Deliveries, Delivery
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import Document
 from twisted_gateway.telemetry.inbound import InboundMetrics
 from twisted_gateway.telemetry.log import RequestLogger
+from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.web.background import shielded
 from twisted_gateway.web.door import Door
 from twisted_gateway.web.exchange import Cut, Exchange
@@ -25,16 +24,15 @@ from twisted_gateway.web.intake import BodyRule
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.service_answer import send_document
 from twisted_gateway.web.serving import Entered, serve
-from twisted_gateway.web.signature import BadSignature, check_signature
-from twisted_gateway.web.webhook_target import TargetRuns
+from twisted_gateway.web.webhook_event import Event, read_event
+from twisted_gateway.web.webhook_target import TargetRuns, identities
 
 ROUTE = "/v1/webhooks/forgejo"
 MOST_DELIVERIES = 10_000
 """How many deliveries are remembered; a busy server sends some hundreds an hour."""
 
-_EVENT = (b"X-Forgejo-Event", b"X-Gitea-Event", b"X-GitHub-Event")
-_DELIVERY = (b"X-Forgejo-Delivery", b"X-Gitea-Delivery", b"X-GitHub-Delivery")
-_WORD = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+Outcomes = Sequence[tuple[WebhookTarget, Outcome]]
+"""What became of the targets of an event."""
 
 
 class Webhooks:
@@ -43,6 +41,7 @@ class Webhooks:
     Args:
         door: lets them in.
         targets: does it.
+        clock: for the log.
         metrics: counts that.
         entered: counts requests under way.
     """
@@ -50,15 +49,22 @@ class Webhooks:
     _log = RequestLogger()
 
     def __init__(
-        self, door: Door, targets: TargetRuns, metrics: InboundMetrics, entered: Entered
+        self,
+        door: Door,
+        targets: TargetRuns,
+        clock: IReactorTime,
+        metrics: InboundMetrics,
+        entered: Entered,
     ) -> None:
         """Take what the class documents; nothing is accepted before `adopt`."""
         self._door = door
         self._targets = targets
         self._metrics = metrics
         self._entered = entered
+        self._repeats = Repeats(clock)
         self._webhook = Webhook()
         self._deliveries = Deliveries(MOST_DELIVERIES)
+        self._waiting: dict[Delivery, list[Deferred[Outcomes]]] = {}
 
     def adopt(self, webhook: Webhook) -> None:
         """Put a webhook in force; what has been delivered stays known."""
@@ -81,7 +87,7 @@ class Webhooks:
         """
         if request.path != ROUTE.encode("ascii") or request.method != b"POST":
             return None
-        return BodyRule(request.owner.max_body_bytes, from_head=True)
+        return BodyRule(self._webhook.max_body_bytes, from_head=True)
 
     def serve(self, request: GatewayRequest) -> Deferred[None]:
         """Take one event; see `serving.serve`.
@@ -96,33 +102,73 @@ class Webhooks:
         webhook = self._webhook
         secret = _secret(webhook)
         await request.receive()
-        body = request.content.whole()
-        headers = request.requestHeaders
-        _authenticate(secret, headers, body)
-        event, delivery = _word(headers, _EVENT), _word(headers, _DELIVERY)
-        tree = _event_of(body)
+        event = read_event(request.requestHeaders, request.content.whole(), secret)
         request.content.release()
-        done = self._deliveries.begin(delivery)
-        if done is None:
-            said = {"delivery": delivery, "event": event, "duplicate": True, "targets": []}
-            send_document(request, Document(said))
-            return Outcome.OK
-        wanted = {
-            f"{number} {target.service}/{target.resource}": target
-            for number, target in enumerate(webhook.targets)
-            if target.takes(event)
-        }
-        left = {name: target for name, target in wanted.items() if name not in done}
-        outcomes: Mapping[str, Outcome] = {}
+        delivery = self._find(event)
+        if delivery.under_way:
+            return _answer(request, event, await self._outcomes_of(delivery), again=True)
+        if delivery.complete:
+            return _answer(request, event, (), again=True)
+        outcomes = await self._act_on(delivery, request.exchange, webhook, event)
+        return _answer(request, event, outcomes)
+
+    def _find(self, event: Event) -> Delivery:
+        """Say which delivery it is that comes.
+
+        Raises:
+            Problem: 409.
+        """
         try:
-            outcomes, cancelled = await self._act(request.exchange, left, tree)
+            return self._deliveries.find(event.delivery, event.name, event.digest)
+        except Conflict:
+            self._repeats.say(
+                "conflict",
+                self._log.warn,
+                "delivery {delivery} of event {event} is refused: its body has come as another "
+                "event, or its id with another body; somebody may be replaying what they have seen",
+                delivery=event.delivery,
+                event=event.name,
+            )
+            raise Problem(
+                "conflicting_delivery",
+                409,
+                "The body of this delivery has come as another event before, or its id with "
+                "another body; nothing is done for it.",
+                outcome=Outcome.BAD_REQUEST,
+            ) from None
+
+    async def _outcomes_of(self, delivery: Delivery) -> Outcomes:
+        """Wait for what becomes of a delivery that is under way; cancelling stops that alone."""
+        waiting = self._waiting.setdefault(delivery, [])
+        waiter: Deferred[Outcomes] = Deferred(waiting.remove)
+        waiting.append(waiter)
+        return await waiter
+
+    async def _act_on(
+        self, delivery: Delivery, exchange: Exchange, webhook: Webhook, event: Event
+    ) -> Outcomes:
+        """Do what is left to be done for a delivery, and tell whoever waits for it too.
+
+        Cancelling: see `_act`; it is passed on when all is done.
+        """
+        wanted = identities(target for target in webhook.targets if target.takes(event.name))
+        left = {name: target for name, target in wanted.items() if name not in delivery.done}
+        outcomes: Mapping[str, Outcome] = dict.fromkeys(left, Outcome.INTERNAL_ERROR)
+        delivery.begin()
+        try:
+            outcomes, cancelled = await self._act(exchange, left, event.tree)
         finally:
             good = frozenset(name for name, how in outcomes.items() if how is Outcome.OK)
-            self._deliveries.end(delivery, good, complete=good == left.keys())
+            delivery.end(good, complete=good == left.keys())
+            every = [(left[name], how) for name, how in outcomes.items()]
+            for waiter in list(self._waiting.pop(delivery, ())):
+                if not waiter.called:
+                    # One that was told before has cancelled it.
+                    waiter.callback(every)
         if cancelled:
             # Now that all is done: whoever has cut the request knows how it ended.
             raise CancelledError
-        return _answer(request, delivery, event, [(left[name], outcomes[name]) for name in left])
+        return every
 
     async def _act(
         self, exchange: Exchange, targets: Mapping[str, WebhookTarget], event: Any
@@ -190,77 +236,28 @@ def _secret(webhook: Webhook) -> bytes:
     return webhook.secret.value.encode("ascii")
 
 
-def _authenticate(secret: bytes, headers: Headers, body: bytes) -> None:
-    """See to it that an event comes from who knows the secret.
-
-    Raises:
-        Problem: 401.
-    """
-    try:
-        check_signature(headers, body, secret)
-    except BadSignature as fault:
-        raise Problem(
-            "bad_signature",
-            401,
-            f"The event's signature is not accepted: {fault}.",
-            outcome=Outcome.UNAUTHORIZED,
-            headers={"WWW-Authenticate": "HMAC-SHA256"},
-        ) from None
-
-
-def _word(headers: Headers, names: Sequence[bytes]) -> str:
-    """Give the value of the first of these fields that is there.
-
-    Raises:
-        Problem: 400, there is none, or it is no word.
-    """
-    for name in names:
-        values = headers.getRawHeaders(name, [])
-        if len(values) == 1 and _WORD.fullmatch(values[0]):
-            return values[0].decode("ascii")
-        if values:
-            break
-    raise Problem(
-        "malformed_event",
-        400,
-        f"An event names itself once in {names[0].decode('ascii')}, in at most 128 letters, "
-        "digits, '.', '_' and '-'.",
-        outcome=Outcome.BAD_REQUEST,
-    )
-
-
-def _event_of(body: bytes) -> Any:
-    try:
-        tree = json.loads(body.decode("utf-8"))
-    except (ValueError, RecursionError):
-        tree = None
-    if not isinstance(tree, dict):
-        raise Problem(
-            "malformed_event",
-            400,
-            "The event is not a JSON object in UTF-8; the webhook's content type is to be "
-            "application/json.",
-            outcome=Outcome.BAD_REQUEST,
-        )
-    return tree
-
-
 def _answer(
-    request: GatewayRequest,
-    delivery: str,
-    event: str,
-    outcomes: Sequence[tuple[WebhookTarget, Outcome]],
+    request: GatewayRequest, event: Event, outcomes: Outcomes, *, again: bool = False
 ) -> Outcome:
     """Tell the sender what became of its event.
 
+    Args:
+        request: whose answer it is.
+        event: what came.
+        outcomes: what became of the targets.
+        again: whether it has come before, and this delivery has done nothing.
+
     Raises:
-        Problem: 502, something failed; when the delivery comes again that alone is tried again.
+        Problem: 502, something failed; when the event is delivered again that alone is tried again.
     """
-    said = [
+    targets = [
         {"service": target.service, "resource": target.resource, "outcome": outcome.value}
         for target, outcome in outcomes
     ]
-    failed = [one for one in said if one["outcome"] != Outcome.OK.value]
+    said: dict[str, Any] = {"delivery": event.delivery, "event": event.name, "targets": targets}
+    if again:
+        said["duplicate"] = True
+    failed = [one for one in targets if one["outcome"] != Outcome.OK.value]
     if failed:
         names = ", ".join(f"{one['service']}/{one['resource']}" for one in failed)
         raise Problem(
@@ -268,7 +265,7 @@ def _answer(
             502,
             f"The event was accepted, and what it leads to failed in part: {names}.",
             outcome=Outcome.UPSTREAM_ERROR,
-            members={"delivery": delivery, "event": event, "targets": said},
+            members=said,
         )
-    send_document(request, Document({"delivery": delivery, "event": event, "targets": said}))
+    send_document(request, Document(said))
     return Outcome.OK

@@ -1,4 +1,4 @@
-"""A certificate authority for the tests, and a certificate of its for 127.0.0.1."""
+"""A certificate authority for the tests, and certificates of its for addresses and names."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Authority:
         """What others trust it by, as PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, file: Path, address: str = "127.0.0.1") -> None:
-        """Write a certificate for an address, and its key, to a file."""
+    def issue(self, file: Path, server: str = "127.0.0.1") -> None:
+        """Write a certificate for an address or a host name, and its key, to a file."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_name("kube-apiserver"), self._name, key.public_key())
-        names = x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))])
+        builder = _builder(_name(server), self._name, key.public_key())
+        names = x509.SubjectAlternativeName([_server(server)])
         use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
         builder = builder.add_extension(names, False).add_extension(use, False)
         made = builder.sign(self._key, hashes.SHA256())
@@ -54,6 +54,13 @@ class Authority:
             )
             + made.public_bytes(serialization.Encoding.PEM)
         )
+
+
+def _server(server: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(server))
+    except ValueError:
+        return x509.DNSName(server)
 
 
 def _name(text: str) -> x509.Name:
