@@ -53,9 +53,9 @@ def twistd(*arguments: str, where: str) -> str:
     return done.stdout
 
 
-def load_tool(where: str) -> str:
-    """What `llm-gateway-load --help` prints when it is run from `where`."""
-    command = [str(Path(sys.executable).with_name("llm-gateway-load")), "--help"]
+def tool(name: str, where: str) -> str:
+    """What `NAME --help` prints when it is run from `where`."""
+    command = [str(Path(sys.executable).with_name(name)), "--help"]
     try:
         done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=60)
     except FileNotFoundError:
@@ -94,8 +94,9 @@ def main() -> None:
             sys.exit("the status page's files are not in the wheel (setup.cfg, package_data)")
         if "--config" not in twistd("llm-gateway", "--help", where=empty):
             sys.exit("twistd llm-gateway --help does not name --config")
-        if "--compare" not in load_tool(where=empty):
-            sys.exit("llm-gateway-load --help does not name --compare")
+        for name, option in (("llm-gateway-load", "--compare"), ("llm-gateway-check", "--junit")):
+            if option not in tool(name, where=empty):
+                sys.exit(f"{name} --help does not name {option}")
     print(f"{len(modules())} modules installed; twistd lists llm-gateway")
 
 

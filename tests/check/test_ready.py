@@ -1,0 +1,122 @@
+"""Waiting for the gateway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.check.harness import Came, Says, ToolTestCase, problem
+
+DRAINING = Says(503, {"status": "unavailable", "reasons": ["draining"]})
+
+
+class ReadyTests(ToolTestCase):
+    """Nothing is checked before the gateway is ready."""
+
+    def not_ready(self, why: str, *arguments: str, admin: bool = True) -> None:
+        """See it give up in its time, with status 3, and with the reason."""
+        self.assertEqual(self.check("--wait", "10", *arguments, admin=admin, seconds=60), 3)
+        verdict, said = self.rows()["ready"]
+        self.assertEqual(verdict, "FAILED")
+        self.assertIn(f"not ready after 10 s: {why}", said)
+        self.assertEqual(list(self.verdicts()), ["ready"])
+
+    def gone(self, *ports: int) -> dict[int, Any]:
+        """Let nobody listen at these ports."""
+        taken = {port: self.gateway.servers[port] for port in ports}
+        self.gateway.servers.update(dict.fromkeys(ports))
+        return taken
+
+    def test_comes_up(self) -> None:
+        """It waits for a gateway that starts, says why meanwhile, once for each reason, and goes
+        on."""
+        servers = self.gone(8080, 9090)
+        made = self.begin("--wait", "60")
+        self.advance(10)
+        self.gateway.servers.update(servers)
+        ready = self.gateway.says["/health/ready"]
+        self.gateway.says["/health/ready"] = self.gateway.admin(DRAINING)
+        self.advance(10)
+        self.assertNoResult(made)
+        self.gateway.says["/health/ready"] = ready
+        self.advance(2)
+        self.assertEqual(self.status(made), 0)
+        lines = self.said.getvalue().splitlines()
+        self.assertEqual(len(lines), 2, lines)
+        self.assertIn("waiting: /health/ready: ", lines[0])
+        self.assertIn("status 503: draining", lines[1])
+
+    def test_nobody(self) -> None:
+        """Where nobody listens it is not ready."""
+        self.gone(8080, 9090)
+        self.not_ready("/health/ready: the connection was refused")
+
+    def test_draining(self) -> None:
+        """A gateway that drains is not ready."""
+        self.gateway.says["/health/ready"] = self.gateway.admin(DRAINING)
+        self.not_ready("/health/ready: status 503: draining")
+
+    def test_at_once(self) -> None:
+        """Who does not want to wait is told at once."""
+        self.gone(8080, 9090)
+        self.assertEqual(self.check("--wait", "0"), 3)
+
+    def test_admin_side_is_closed(self) -> None:
+        """Where the public side answers and the admin side does not, it says which."""
+        self.gone(9090)
+        self.not_ready("the public side answers, the admin side that --admin names does not")
+
+    def test_not_the_admin_side(self) -> None:
+        """An address that is none of the admin side's is told of too."""
+        self.gateway.servers[9090] = self.gateway.servers[8080]
+        self.not_ready(
+            "the public side answers, the admin side that --admin names does not: "
+            "/health/ready: status 404: it is not_found"
+        )
+
+    def test_public_side_is_closed(self) -> None:
+        """The gateway is ready, and clients do not reach it."""
+        self.gone(8080)
+        self.not_ready("the admin side is, the public side is not: /v1/models: the connection")
+
+    def test_public_side_leads_elsewhere(self) -> None:
+        """A public side that redirects is another one than was named."""
+        self.gateway.says["/v1/models"] = Says(301, b"", headers=(("Location", "https://x/"),))
+        self.not_ready("the admin side is, the public side is not: /v1/models: status 301: it le")
+
+    def test_proxy_without_a_gateway(self) -> None:
+        """A proxy's 404 and 503 are no gateway."""
+        for said in (Says(404, b"default backend"), Says(503, b"<html>")):
+            self.again()
+
+            def proxy(came: Came, said: Says = said) -> Says:
+                return said
+
+            self.patch(self.gateway, "answer", proxy)
+            self.not_ready(f"/health/ready: status {said.status}", admin=False)
+
+    def test_redirect(self) -> None:
+        """An address that leads elsewhere is told of: that one is to be named."""
+        elsewhere = Says(308, b"", headers=(("Location", "https://gateway/health/ready"),))
+        self.patch(self.gateway, "answer", lambda came: elsewhere)
+        self.not_ready("/health/ready: status 308: it leads to https://gateway/health/ready")
+
+    def test_hangs(self) -> None:
+        """A gateway that takes the connection and says nothing is not ready either."""
+        self.patch(self.gateway, "answer", lambda came: Says(None))
+        self.not_ready("/health/ready: no whole answer within 5 s")
+
+    def test_interrupted(self) -> None:
+        """Ctrl-C ends the waiting."""
+        self.gone(8080, 9090)
+        made = self.begin()
+        self.reactor.handlers[2](2, None)
+        self.settle()
+        self.assertEqual(self.status(made), 130)
+        self.assertEqual(self.rows()["ready"], ("skipped", "it was cut short"))
+
+    def test_older(self) -> None:
+        """A gateway without /health/ready is taken by its list of models."""
+        self.gateway.says["/health/ready"] = problem(404, "not_found")
+        self.gateway.servers[8080] = self.gateway.servers[9090]
+        self.assertEqual(self.check(admin=False), 1)
+        self.assertEqual(self.verdicts()["ready"], "ok")
