@@ -32,7 +32,7 @@ from tests.integration.engines import MAX_NUM_SEQS, MODEL, Engine, real_slow_eng
 from tests.integration.gateway import Gateway
 from tests.integration.processes import NotReady, free_port, wait_until
 from tests.integration.vllm_cpu import VERSION
-from twisted_gateway.load.values import whole
+from twisted_gateway.console.values import whole
 
 ENGINE = (
     f"vLLM {VERSION} on the CPU, `--max-num-seqs {MAX_NUM_SEQS}`, with a Llama of 210 million"

@@ -21,7 +21,7 @@ from bench.replicas.setups import SETUPS
 from bench.replicas.stack import Broken
 from bench.simulate.spread import number
 from twisted_gateway import __version__
-from twisted_gateway.load import values
+from twisted_gateway.console import values
 from twisted_gateway.load.commandline import MAX_SPEED, MIN_SPEED
 
 FIRST_SEED = 1000

@@ -14,7 +14,7 @@ from bench.simulate.exchange import Network
 from bench.simulate.policies import POLICIES
 from bench.simulate.report import Report
 from bench.simulate.runs import Run, play_all
-from twisted_gateway.load.values import number, whole
+from twisted_gateway.console.values import number, whole
 from twisted_gateway.load.workloads import NAMES
 
 HELD_OUT_FROM = 500

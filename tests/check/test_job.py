@@ -11,7 +11,7 @@ import yaml
 from tests.support import TestCase
 from twisted_gateway.check import commandline, given
 from twisted_gateway.check.runner import CLEANUP_SECONDS
-from twisted_gateway.load.values import MAX_MODEL_CHARS
+from twisted_gateway.console.values import MAX_MODEL_CHARS
 
 FILE = Path(__file__).parents[2] / "k8s" / "integration-test-job.yaml"
 

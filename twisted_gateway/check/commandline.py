@@ -11,8 +11,8 @@ from twisted_gateway import __version__
 from twisted_gateway.check import values
 from twisted_gateway.check.models import KINDS
 from twisted_gateway.check.services import BODIES
-from twisted_gateway.load.terminal import plain
-from twisted_gateway.load.values import number
+from twisted_gateway.console.terminal import plain
+from twisted_gateway.console.values import number
 
 RIPTION = """\
 Checks a live gateway: that it is ready, what it serves and what it refuses, each model by a chat,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from twisted_gateway.check.catalogue import CHECKS
 from twisted_gateway.check.results import Report, Result, Verdict
-from twisted_gateway.load.terminal import wrapped
+from twisted_gateway.console.terminal import wrapped
 
 _WORDS = (
     (Verdict.PASSED, "passed"),

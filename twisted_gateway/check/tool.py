@@ -23,9 +23,8 @@ from twisted_gateway.check.results import NotReady, Report
 from twisted_gateway.check.runner import Runner
 from twisted_gateway.check.suite import Suite
 from twisted_gateway.config.faults import Wrong
-from twisted_gateway.load.commandline import SIGNALLED
-from twisted_gateway.load.interruption import Interruption
-from twisted_gateway.load.terminal import columns, plain
+from twisted_gateway.console.interruption import SIGNALLED, Interruption
+from twisted_gateway.console.terminal import columns, plain
 from twisted_gateway.upstream.agent import UpstreamAgent
 
 CONNECT_SECONDS = 5.0

@@ -10,7 +10,7 @@ from twisted_gateway.check.models import KINDS
 from twisted_gateway.check.services import BODIES
 from twisted_gateway.config.faults import Wrong
 from twisted_gateway.config.forms import printable, service_name, service_url
-from twisted_gateway.load.values import model
+from twisted_gateway.console.values import model
 
 # A gateway that is not ready cannot be checked, and what was made is always removed.
 _NEVER_SKIPPED = frozenset({"ready", "cleanup"})

@@ -12,11 +12,12 @@ from typing import NoReturn
 from twisted_gateway import __version__
 from twisted_gateway.config.faults import Wrong
 from twisted_gateway.config.forms import credential
+from twisted_gateway.console.terminal import plain
+from twisted_gateway.console.values import model, number, whole
 from twisted_gateway.load import values
 from twisted_gateway.load.arrivals import MAX_ARRIVALS, MAX_SECONDS, Arrival
 from twisted_gateway.load.own import read_file
 from twisted_gateway.load.run import Wire
-from twisted_gateway.load.terminal import plain
 from twisted_gateway.load.workloads import NAMES, workload
 
 USAGE = 1
@@ -25,8 +26,6 @@ UNREACHABLE = 2
 """The exit status where nobody listens at an address."""
 UNSERVED = 3
 """The exit status where an address has no such model, or refuses whatever it is asked."""
-SIGNALLED = 128
-"""And the number of the signal that ended a run early: its exit status."""
 # A slower one would sleep for longer than a poll can; a faster one measures the tool.
 MIN_SPEED, MAX_SPEED = 0.01, 1000.0
 MAX_SEED = 2**63 - 1
@@ -113,19 +112,19 @@ def _parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="where to ask; may be given again: requests take turns",
     )
-    add("--model", type=values.model, metavar="NAME", help="which model to ask for")
+    add("--model", type=model, metavar="NAME", help="which model to ask for")
     add("--unlisted", action="store_true", help="ask for it though /v1/models does not list it")
     add("--direct-to", type=values.url, metavar="URL", help="the engine, for clients that go past")
     add(
         "--speed",
-        type=values.number(MIN_SPEED, MAX_SPEED),
+        type=number(MIN_SPEED, MAX_SPEED),
         default=1.0,
         metavar="X",
         help="let time run X times as fast, for engines that do too; reports stay in model time",
     )
     add(
         "--seed",
-        type=values.whole(0, MAX_SEED),
+        type=whole(0, MAX_SEED),
         default=1,
         metavar="N",
         help="of all that is drawn at random (default 1)",
@@ -139,10 +138,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=NUMBER",
         help="change a number of W1 to W6, such as patience_seconds=300; may be given again",
     )
-    add("--limit", type=values.whole(1, MAX_ARRIVALS), metavar="N", help="the first N clients only")
+    add("--limit", type=whole(1, MAX_ARRIVALS), metavar="N", help="the first N clients only")
     add(
         "--duration",
-        type=values.number(0, MAX_SECONDS),
+        type=number(0, MAX_SECONDS),
         metavar="SECONDS",
         help="only clients that come within so many model seconds",
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from twisted_gateway.console.terminal import grid, plain, wrapped
 from twisted_gateway.load.figures import Row, Summary, summarize
 from twisted_gateway.load.results import Request, Result
 from twisted_gateway.load.table import FOOTNOTE
-from twisted_gateway.load.terminal import grid, plain, wrapped
 
 _SETTINGS = {
     "workload": "workload",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from twisted_gateway.load.terminal import plain
+from twisted_gateway.console.terminal import plain
 
 MAX_POINTS = 1500
 MAX_DOTS = 3000

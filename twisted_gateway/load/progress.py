@@ -8,11 +8,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from twisted_gateway.console.terminal import USUAL_COLUMNS, columns
 from twisted_gateway.load.figures import quantile
 from twisted_gateway.load.gauges import Gauges
 from twisted_gateway.load.run import Run
 from twisted_gateway.load.table import seconds
-from twisted_gateway.load.terminal import USUAL_COLUMNS, columns
 from twisted_gateway.web.background import in_background
 
 BAR_SECONDS = 0.25

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from twisted_gateway.console.terminal import plain
 from twisted_gateway.load import table
 from twisted_gateway.load.advice import Advice, Said
 from twisted_gateway.load.compare import Comparison
 from twisted_gateway.load.figures import Summary
 from twisted_gateway.load.plots import Bound, Point, Series, plot
 from twisted_gateway.load.results import Ending, Request, Result, Sample
-from twisted_gateway.load.terminal import plain
 
 _MAX_CHARS = 400
 _MAX_FACT_CHARS = 4000

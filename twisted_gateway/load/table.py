@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twisted_gateway.console.terminal import grid, plain, wrapped
 from twisted_gateway.load.advice import Advice, sentence
 from twisted_gateway.load.figures import Row, Summary
 from twisted_gateway.load.results import Result
-from twisted_gateway.load.terminal import grid, plain, wrapped
 
 _COUNTS = ("asked", "completed", "refused", "gave up", "failed")
 _TIMES = ("TTFT p50", "TTFT p95", "p95 of all*", "whole p50", "whole p95", "tokens/s")

@@ -19,18 +19,18 @@ from twisted.internet.task import react
 
 from twisted_gateway import __version__
 from twisted_gateway.config.faults import ConfigError, Wrong
+from twisted_gateway.console.interruption import SIGNALLED, Interruption
+from twisted_gateway.console.terminal import columns, plain
 from twisted_gateway.load import commandline, compare, report, table
 from twisted_gateway.load.advice import advise, peak
 from twisted_gateway.load.arrivals import Arrival
 from twisted_gateway.load.figures import summarize
 from twisted_gateway.load.gauges import Gauges
-from twisted_gateway.load.interruption import Interruption
 from twisted_gateway.load.look import Looker
 from twisted_gateway.load.preflight import NoSuchModel, Unreachable, preflight
 from twisted_gateway.load.progress import Progress
 from twisted_gateway.load.results import Result, Settings, Unreadable, as_json, read
 from twisted_gateway.load.run import Run, Wire
-from twisted_gateway.load.terminal import columns, plain
 from twisted_gateway.upstream.agent import UpstreamAgent
 
 CONNECT_SECONDS = 10.0
@@ -61,7 +61,7 @@ def main() -> None:
     except (ConfigError, Unreadable, Wrong) as fault:
         _fail(str(fault), commandline.USAGE)
     except KeyboardInterrupt:
-        raise SystemExit(commandline.SIGNALLED + signal.SIGINT) from None
+        raise SystemExit(SIGNALLED + signal.SIGINT) from None
     _allow_many_connections(clients)
     react(_play, [chosen, clients, wire])
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Callable
 
 from twisted_gateway.config.faults import Wrong
-from twisted_gateway.config.forms import base_url, printable
+from twisted_gateway.config.forms import base_url
 from twisted_gateway.upstream.errors import InvalidRequest
 from twisted_gateway.upstream.request_head import parse_address
 
-MAX_MODEL_CHARS = 256
 # What the tool says itself, or what frames the request.
 _TAKEN = frozenset(
     {
@@ -18,34 +16,6 @@ _TAKEN = frozenset(
         *("host", "te", "transfer-encoding", "upgrade", "x-priority", "x-request-id"),
     }
 )
-
-
-def number(least: float, most: float) -> Callable[[str], float]:
-    """Give what reads a number from `least` to `most`, both allowed."""
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not least <= value <= most:
-            raise ArgumentTypeError(f"expected a number from {least:g} to {most:g}")
-        return value
-
-    return read
-
-
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """Give what reads a whole number from `least` to `most`, both allowed."""
-
-    def read(text: str) -> int:
-        # Before `int`, which takes no more than a few thousand digits and says so at length.
-        value = int(text) if len(text) <= 20 and text.isascii() and text.isdecimal() else None
-        if value is None or not least <= value <= most:
-            raise ArgumentTypeError(f"expected a whole number from {least} to {most}")
-        return value
-
-    return read
 
 
 def url(text: str) -> str:
@@ -87,14 +57,3 @@ def header(text: str) -> str:
     if text.lower() in _TAKEN:
         raise ArgumentTypeError(f"expected another header: {text} says something else")
     return text
-
-
-def model(text: str) -> str:
-    """Read the name of a model."""
-    try:
-        name = printable(text)
-    except Wrong:
-        raise ArgumentTypeError("expected the name of a model, in printable characters") from None
-    if len(name) > MAX_MODEL_CHARS:
-        raise ArgumentTypeError(f"expected at most {MAX_MODEL_CHARS} characters")
-    return str(name)

@@ -7,7 +7,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from twisted_gateway.load.commandline import SIGNALLED
+SIGNALLED = 128
+"""And the number of the signal that ended a run early: its exit status."""
 
 
 class Interruption:

@@ -6,8 +6,8 @@ import io
 import os
 
 from tests.support import TestCase
-from twisted_gateway.load import terminal
-from twisted_gateway.load.terminal import columns, grid, plain, wrapped
+from twisted_gateway.console import terminal
+from twisted_gateway.console.terminal import columns, grid, plain, wrapped
 
 ROWS = [("kind", "asked", "refused"), ("long", "2", "0"), ("short", "15", "1"), ("all", "17", "1")]
 
