@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.simulate.exchange import Network
-from bench.simulate.policies import POLICIES
+from bench.simulate.policies import COMPARED, POLICIES
 from bench.simulate.report import Report
 from bench.simulate.runs import Run, play_all
 from twisted_gateway.console.values import number, whole
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = options.add_argument
     add("workloads", nargs="*", metavar="W", help=f"of {', '.join(NAMES)}; all")
-    add("--policies", default=",".join(POLICIES), help="default: %(default)s")
+    add("--policies", default=",".join(COMPARED), help="default: %(default)s")
     add("--seeds", type=whole(1, HELD_OUT_FROM), default=7, help="default: %(default)s")
     add("--holdout", type=whole(0, 1000), default=7, help="held-out seeds, from 500 on")
     add("--replicas", type=whole(1, 100), default=3, help="default: %(default)s")

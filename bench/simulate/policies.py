@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.simulate.baselines import Predecessor, Semaphore, Ungated
 from bench.simulate.clients import Replica, World
@@ -67,8 +67,22 @@ def _static(world: World, count: int, network: Network) -> Sequence[Replica]:
 
 
 def _peers(world: World, count: int, network: Network) -> Sequence[Replica]:
+    return _exchanging(world, count, network, _asking(count))
+
+
+def _brief(world: World, count: int, network: Network) -> Sequence[Replica]:
+    brief = replace(_asking(count), max_park_seconds=120.0, max_queue_depth=8)
+    return _exchanging(world, count, network, brief)
+
+
+def _asking(count: int) -> Policy:
     addresses = tuple((f"replica{number}", 9000) for number in range(count))
-    policy = gated(Ordering.COST, Replicas(addresses=addresses))
+    return gated(Ordering.COST, Replicas(addresses=addresses))
+
+
+def _exchanging(
+    world: World, count: int, network: Network, policy: Policy
+) -> Sequence[GatedReplica]:
     replicas = [GatedReplica(world, policy) for _ in range(count)]
     Exchange(world.timeline, replicas, network)
     return replicas
@@ -87,5 +101,9 @@ POLICIES = {
     "static": Contender("ours, `replicas: N`", _static),
     "peers": Contender("ours, replicas ask each other", _peers),
     "oracle": Contender("a gate that knows everything", _oracle),
+    "brief": Contender("ours, ask each other, 120 s and 8 parked at most", _brief),
 }
 """By name, in the order in which they are shown."""
+
+COMPARED = [name for name in POLICIES if name != "brief"]
+"""Those of the page: `brief` has the bounds of the predecessor's manifests (docs/kubernetes.md)."""

@@ -1,0 +1,1 @@
+"""The manifests in k8s: that they mean the gateway as it is."""
