@@ -96,6 +96,15 @@ def reasons() -> set[str]:
     return found
 
 
+def metric_names() -> set[str]:
+    """Every metric that a gateway with a model has."""
+    metrics = Metrics(CollectorRegistry())
+    metrics.configure(["a"], ["a"], gen_ai=True)
+    metrics.states = lambda: {"a": ModelState()}
+    exposition = metrics.render(None)[0].decode()
+    return set(re.findall(r"^# TYPE (\w+) ", exposition, re.MULTILINE))
+
+
 class ProblemsTests(TestCase):
     """docs/problems.md has every problem that the gateway makes."""
 
@@ -167,11 +176,7 @@ class ReadmeTests(TestCase):
 
     def test_metrics(self) -> None:
         """Every metric that README.md names is one that the gateway has."""
-        metrics = Metrics(CollectorRegistry())
-        metrics.configure(["a"], ["a"])
-        metrics.states = lambda: {"a": ModelState()}
-        exposition = metrics.render(None)[0].decode()
-        known = set(re.findall(r"^# TYPE (\w+) ", exposition, re.MULTILINE))
+        known = metric_names()
         section = read("README.md").partition("\n## Metrics")[2].partition("\n## ")[0]
         named = [row[0] for row in rows(section) if row[0].startswith("`")]
         self.assertGreater(len(named), 5)

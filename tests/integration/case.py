@@ -79,12 +79,15 @@ class TestCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Have all parts up and idle."""
         self.engine = WORLD.engine()
-        self.gateway = WORLD.gateway()
-        self.front = WORLD.front
+        self.gateway, self.front = self.parts()
         self.calls: list[Call] = []
         self.addCleanup(self._leave)
         self._settle()
         self._before = self.gateway.outcomes()
+
+    def parts(self) -> tuple[Gateway, str]:
+        """The gateway of these tests, before the chat engine, and where its clients connect."""
+        return WORLD.gateway(), WORLD.front
 
     def _leave(self) -> None:
         for call in self.calls:

@@ -58,6 +58,11 @@ class Gateway:
         config: what its configuration file says, which is JSON and so YAML too.
         directory: for file and log.
         environment: added to this process's own.
+        admin_port: where its health, metrics and status are, if the file's `adminListen` says so.
+
+    Attributes:
+        url: where clients connect.
+        admin_url: where operators do.
     """
 
     def __init__(
@@ -67,9 +72,11 @@ class Gateway:
         directory: Path,
         *,
         environment: Mapping[str, str] | None = None,
+        admin_port: int | None = None,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.admin_url = f"http://127.0.0.1:{admin_port or self.port}"
         self.file = directory / f"{name}.yaml"
         self.configure(config)
         command = [*_twistd(), "-n", "--pidfile=", "llm-gateway", "--config", str(self.file)]
@@ -95,7 +102,7 @@ class Gateway:
     def ready(self) -> int | None:
         """The status of its readiness; None where nobody answers."""
         try:
-            return get(f"{self.url}/health/ready").status
+            return get(f"{self.admin_url}/health/ready").status
         except OSError:
             return None
 
@@ -105,7 +112,7 @@ class Gateway:
 
     def status(self, model: str = MODEL) -> dict[str, Any]:
         """What it says of one model."""
-        facts: dict[str, Any] = get(f"{self.url}/status.json").json()["models"][model]
+        facts: dict[str, Any] = get(f"{self.admin_url}/status.json").json()["models"][model]
         return facts
 
     def parked(self) -> list[dict[str, Any]]:
@@ -115,7 +122,7 @@ class Gateway:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that bear these labels."""
-        page = get(f"{self.url}/metrics").body.decode()
+        page = get(f"{self.admin_url}/metrics").body.decode()
         return sum(
             sample.value
             for family in text_string_to_metric_families(page)
@@ -125,7 +132,7 @@ class Gateway:
 
     def outcomes(self) -> dict[str, int]:
         """How many requests to models have ended in each outcome."""
-        page = get(f"{self.url}/metrics").body.decode()
+        page = get(f"{self.admin_url}/metrics").body.decode()
         counts: dict[str, int] = {}
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
