@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote, urlsplit
 from tests.services.stack import AUTH, ServicesTestCase
 from tests.stack import Asked
 from tests.support import examples
+from twisted_gateway.auth.token import MAX_TOKEN_CHARACTERS
 from twisted_gateway.services.adapter import BodyUse, Operation
 
 CONFIG = (
@@ -160,3 +161,14 @@ class HostileTests(ServicesTestCase):
                         f"{name}: {evil}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
                     ).leave()
                     self.check(service, f"{name}: {evil}")
+
+    def test_longest_token(self) -> None:
+        """A token as long as any that is looked at gets past the bound of header lines."""
+        token = max(
+            (self.token(pad="x" * length) for length in range(11_500, 11_900)),
+            key=lambda text: len(text) if len(text) <= MAX_TOKEN_CHARACTERS else 0,
+        )
+        self.assertGreater(len(token), MAX_TOKEN_CHARACTERS - 3)
+        self.ask("sqs", "list-queues", method="GET", body=b"", token=token)
+        self.give_keys()
+        self.assertEqual([asked.headers["host"] for asked in self.came()], [ADDRESSES["sqs"]])

@@ -22,8 +22,8 @@ from jwt.exceptions import PyJWTError
 
 from twisted_gateway.auth.keys import MAX_NAME_CHARACTERS, Key
 
-MAX_TOKEN_CHARACTERS = 16_384
-"""The longest token that is looked at; no header line is longer."""
+MAX_TOKEN_CHARACTERS = 16_000
+"""The longest token that is looked at: a header line, of 16,384 bytes at most, has room for it."""
 MAX_SCOPES = 256
 """The most scopes that are read off a token."""
 
