@@ -137,7 +137,8 @@ KEYS = (
     Key(
         name="fleet",
         kind=_URL,
-        about="The fleet controller's URL: it is asked first. Default: there is none.",
+        about="The fleet controller's URL: it is asked before Kubernetes, unless the session has "
+        "its workspace there. Default: there is none.",
     ),
     Key(name="fleetSeconds", kind=SECONDS, about="How long the fleet controller may take."),
     Key(

@@ -65,7 +65,9 @@ class KubeServer(Server):
             reply = self.api.handle(Request(method, path, headers, body))
             if reply.watch is not None:
                 reply.watch.send = lines.put
-        if reply.watch is None:
+        if not reply.status:
+            handler.close_connection = True
+        elif reply.watch is None:
             _send(handler, reply)
         else:
             self._stream(handler, reply.watch, lines)

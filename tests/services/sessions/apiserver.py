@@ -1,8 +1,9 @@
-"""A kube-apiserver without a socket: requests in, answers and watches out, kubelet by hand.
+"""A kube-apiserver without a socket: requests in, answers and watches out.
 
 What a real one does that matters here it does too: it validates every object strictly, judges by
-RBAC rules, lets pods end in their own time, keeps a claim while a pod uses it, refuses what is
-there already, what has changed since, and versions too old to watch from.
+RBAC rules and by quota (before it looks whether the object is there already), lets pods end in
+their own time, refuses what is there already, what has changed since, and versions too old to watch
+from. Behind it is `Cluster`.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import base64
 import copy
 import json
 import re
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import yaml
 
+from tests.services.sessions.cluster import ENDED, Cluster, Tree, Watch, failure, leaving, matches
 from tests.services.sessions.validation import Invalid, check, check_applied
 
-Tree = dict[str, Any]
-MANIFEST = Path(__file__).parents[3] / "k8s" / "base" / "rbac-sandbox.yaml"
-PVC_PROTECTION = "kubernetes.io/pvc-protection"
+__all__ = ["ApiServer", "Reply", "Request", "Watch", "leaving", "manifest", "refusal"]
+
+MANIFEST = Path(__file__).parents[3] / "k8s" / "components" / "sandboxes" / "rbac.yaml"
+NAMESPACE = "poimen"
+"""Of the sandboxes; an overlay puts it into the manifest."""
 
 _PATH = re.compile(r"/(?:api|apis/([a-z0-9.]+))/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?")
 _KINDS = {
@@ -48,21 +49,9 @@ class Request:
     body: bytes
 
 
-@dataclass
-class Watch:
-    """A watch: `send` is told every line, until `over`."""
-
-    resource: str
-    fields: dict[str, str]
-    seconds: float
-    backlog: list[bytes] = field(default_factory=list)
-    send: Callable[[bytes], object] | None = None
-    over: bool = False
-
-
 @dataclass(frozen=True)
 class Reply:
-    """An answer: a tree, or a watch that goes on."""
+    """An answer: a tree, or a watch that goes on; 0 for a connection that ends without one."""
 
     status: int
     tree: Tree = field(default_factory=dict)
@@ -70,34 +59,32 @@ class Reply:
     retry_after: int | None = None
 
 
-class ApiServer:
+Trouble = Callable[[str, str, str], Reply | None]
+"""Gives an answer of its own for (verb, resource, name), or None."""
+
+
+class ApiServer(Cluster):
     """The API of one cluster.
 
     Attributes:
         tokens: those that are accepted.
-        objects: (resource, name) -> object.
         asked: verb and path of every request, oldest first.
-        fail: gives an answer of its own for a request, in place of the right one.
-        compacted: watches cannot begin before this version.
+        fail: gives an answer of its own for a request, which is not carried out.
+        lose: gives an answer of its own for a request, which has been carried out all the same.
         rules: those of the Role that is in force.
         allowed: verb and resource of what was allowed by them, and whether by the object's name.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(now)
         role = next(one for one in manifest() if one["kind"] == "Role")
         self.rules: list[Tree] = copy.deepcopy(role["rules"])
-        self.namespace: str = role["metadata"]["namespace"]
+        self.namespace = NAMESPACE
         self.tokens = {"token-1"}
-        self.objects: dict[tuple[str, str], Tree] = {}
         self.asked: list[tuple[str, str]] = []
-        self.created: list[tuple[str, str]] = []
-        self.fail: Callable[[str, str, str], Reply | None] = lambda verb, resource, name: None
-        self.compacted = 0
+        self.fail: Trouble = lambda verb, resource, name: None
+        self.lose: Trouble = lambda verb, resource, name: None
         self.allowed: set[tuple[str, str, bool]] = set()
-        self._now = now
-        self._version = 100
-        self._events: list[tuple[int, str, str, Tree]] = []
-        self._watches: list[Watch] = []
 
     def handle(self, request: Request) -> Reply:
         """Answer a request."""
@@ -112,8 +99,9 @@ class ApiServer:
         match = _PATH.fullmatch(parts.path)
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
             return refusal(401, "Unauthorized", "Unauthorized")
-        if match is None or _KINDS.get(match[3], ("?",))[0] != (match[1] or ""):
-            return refusal(404, "NotFound", "the server could not find the requested resource")
+        if match is None:
+            # Nobody is told what is nowhere before it is clear that he may know.
+            return refusal(403, "Forbidden", f'User cannot get path "{parts.path}"')
         group, namespace, resource = match[1] or "", match[2], match[3]
         name = unquote(match[4] or "")
         verb = _verb(request.method, name, query)
@@ -122,6 +110,18 @@ class ApiServer:
         failed = self.fail(verb, resource, name)
         if failed is not None:
             return failed
+        reply = self._carry_out(verb, (group, namespace, resource), name, request, query)
+        return self.lose(verb, resource, name) or reply
+
+    def _carry_out(
+        self,
+        verb: str,
+        place: tuple[str, str, str],
+        name: str,
+        request: Request,
+        query: dict[str, str],
+    ) -> Reply:
+        _, _, resource = place
         if verb == "list":
             return self._list(resource, query)
         if verb == "watch":
@@ -135,7 +135,7 @@ class ApiServer:
             return self._create(resource, tree)
         if verb == "update":
             return self._update(resource, name, tree)
-        return self._apply(group, namespace, resource, name, tree, request, query)
+        return self._apply(place, name, tree, request, query)
 
     def _authorise(self, group: str, namespace: str, resource: str, verb: str, name: str) -> None:
         for rule in self.rules:
@@ -180,30 +180,21 @@ class ApiServer:
 
     def _create(self, resource: str, tree: Tree) -> Reply:
         name = tree["metadata"]["name"]
+        # Admission comes before the store, which alone knows what is there.
+        self._charge(resource, name)
         found = self.objects.get((resource, name))
         if found is not None:
             going = "object is being deleted: " if leaving(found) else ""
             raise Invalid(409, "AlreadyExists", f'{going}{resource} "{name}" already exists')
         if "resourceVersion" in tree["metadata"]:
             raise Invalid(400, "BadRequest", "resourceVersion should not be set")
-        return Reply(201, copy.deepcopy(self._store_new(resource, tree)))
-
-    def _store_new(self, resource: str, tree: Tree) -> Tree:
-        name = tree["metadata"]["name"]
-        tree["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._time()}
-        if resource == "pods":
-            tree["status"] = {"phase": "Pending"}
-        if resource == "persistentvolumeclaims":
-            tree["metadata"]["finalizers"] = [PVC_PROTECTION]
-            tree["status"] = {"phase": "Pending"}
-        self.created.append((resource, name))
-        self.objects[resource, name] = tree
-        self._changed("ADDED", resource, tree)
-        return tree
+        return Reply(201, self._store_new(resource, tree))
 
     def _update(self, resource: str, name: str, tree: Tree) -> Reply:
         found = self._find(resource, name)
-        if tree["metadata"].get("resourceVersion") != found["metadata"]["resourceVersion"]:
+        if "resourceVersion" not in tree["metadata"]:
+            raise Invalid(422, "Invalid", "metadata.resourceVersion: must be specified")
+        if tree["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
             raise Invalid(
                 409,
                 "Conflict",
@@ -216,14 +207,13 @@ class ApiServer:
 
     def _apply(
         self,
-        group: str,
-        namespace: str,
-        resource: str,
+        place: tuple[str, str, str],
         name: str,
         tree: Tree,
         request: Request,
         query: dict[str, str],
     ) -> Reply:
+        group, namespace, resource = place
         if request.headers["content-type"] != "application/apply-patch+yaml":
             raise Invalid(415, "UnsupportedMediaType", "no such patch type here")
         if not query.get("fieldManager"):
@@ -232,7 +222,8 @@ class ApiServer:
         found = self.objects.get((resource, name))
         if found is None:
             self._authorise(group, namespace, resource, "create", name)
-            return Reply(201, copy.deepcopy(self._store_new(resource, tree)))
+            self._charge(resource, name)
+            return Reply(201, self._store_new(resource, tree))
         if found["spec"] != tree["spec"]:
             found["spec"] = tree["spec"]
             self._changed("MODIFIED", resource, found)
@@ -240,22 +231,32 @@ class ApiServer:
 
     def _delete(self, resource: str, name: str, options: Tree) -> Reply:
         found = self._find(resource, name)
-        uid = (options.get("preconditions") or {}).get("uid")
-        if uid is not None and uid != found["metadata"]["uid"]:
-            raise Invalid(409, "Conflict", "the UID in the precondition does not match")
-        graceful = resource == "pods" and found["status"]["phase"] in ("Pending", "Running")
-        if not graceful and not found["metadata"].get("finalizers"):
+        self._check_preconditions(found, resource, name, options.get("preconditions") or {})
+        grace = 0
+        if resource == "pods" and "nodeName" in found["spec"]:
+            # A pod that is on no node, or has ended, goes at once: no kubelet has to end it.
+            own = found["spec"]["terminationGracePeriodSeconds"]
+            ended = found["status"]["phase"] in ENDED
+            grace = 0 if ended else options.get("gracePeriodSeconds", own)
+        if not grace and not found["metadata"].get("finalizers"):
             self._gone(resource, name)
             return Reply(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})
-        if not leaving(found):
-            found["metadata"]["deletionTimestamp"] = self._time()
-            if graceful:
-                seconds = found["spec"]["terminationGracePeriodSeconds"]
-                found["metadata"]["deletionGracePeriodSeconds"] = seconds
-            self._changed("MODIFIED", resource, found)
+        self._mark(resource, found, grace)
         answer = Reply(200, copy.deepcopy(found))
         self._release_claims()
         return answer
+
+    def _check_preconditions(self, found: Tree, resource: str, name: str, wanted: Tree) -> None:
+        for member, there in wanted.items():
+            if found["metadata"][member] != there:
+                raise Invalid(
+                    409,
+                    "Conflict",
+                    f'Operation cannot be fulfilled on {resource} "{name}": the {member} in the '
+                    f"precondition ({there}) does not match the {member} in record "
+                    f"({found['metadata'][member]}). The object might have been modified, or "
+                    "deleted and then recreated",
+                )
 
     def _list(self, resource: str, query: dict[str, str]) -> Reply:
         after = base64.b64decode(query.get("continue", "")).decode()
@@ -263,7 +264,7 @@ class ApiServer:
         found = [
             tree
             for (kind, name), tree in sorted(self.objects.items())
-            if kind == resource and name > after and _matches(tree, query.get("fieldSelector", ""))
+            if kind == resource and name > after and matches(tree, query.get("fieldSelector", ""))
         ]
         page, rest = found[:limit], found[limit:]
         metadata = {"resourceVersion": str(self._version)}
@@ -274,108 +275,11 @@ class ApiServer:
 
     def _watch(self, resource: str, query: dict[str, str]) -> Reply:
         watch = Watch(resource, query, float(query.get("timeoutSeconds", "1800")))
-        begin = query.get("resourceVersion")
-        if begin is None or not begin.isdigit():
+        begin = query.get("resourceVersion", "0")
+        if not begin.isdigit():
             raise Invalid(400, "BadRequest", f"invalid resource version {begin!r}")
-        if int(begin) < self.compacted:
-            status = refusal(410, "Expired", f"too old resource version: {begin}").tree
-            watch.backlog.append(_line("ERROR", status))
-            watch.over = True
-            return Reply(200, watch=watch)
-        for version, kind, event, tree in self._events:
-            if version > int(begin):
-                self._tell(watch, kind, event, tree)
-        self._watches.append(watch)
+        self._begin_watch(watch, int(begin))
         return Reply(200, watch=watch)
-
-    # Changes
-
-    def _changed(self, event: str, resource: str, tree: Tree) -> None:
-        self._version += 1
-        tree["metadata"]["resourceVersion"] = str(self._version)
-        seen = copy.deepcopy(tree)
-        self._events.append((self._version, resource, event, seen))
-        self._watches = [watch for watch in self._watches if not watch.over]
-        for watch in list(self._watches):
-            self._tell(watch, resource, event, seen)
-
-    def _tell(self, watch: Watch, resource: str, event: str, tree: Tree) -> None:
-        if watch.over or resource != watch.resource:
-            return
-        if not _matches(tree, watch.fields.get("fieldSelector", "")):
-            return
-        line = _line(event, tree)
-        if watch.send is None:
-            watch.backlog.append(line)
-        else:
-            watch.send(line)
-
-    def _gone(self, resource: str, name: str) -> None:
-        tree = self.objects.pop((resource, name))
-        self._changed("DELETED", resource, tree)
-        if resource == "pods":
-            self._release_claims()
-
-    def _release_claims(self) -> None:
-        """A claim that is being deleted goes once no pod uses it."""
-        used = {
-            volume["persistentVolumeClaim"]["claimName"]
-            for (kind, _), tree in self.objects.items()
-            if kind == "pods"
-            for volume in tree["spec"]["volumes"]
-            if "persistentVolumeClaim" in volume
-        }
-        for kind, name in list(self.objects):
-            if kind != "persistentvolumeclaims" or name in used:
-                continue
-            metadata = self.objects[kind, name]["metadata"]
-            if "deletionTimestamp" in metadata and metadata["finalizers"] == [PVC_PROTECTION]:
-                self._gone(kind, name)
-
-    def _time(self) -> str:
-        return datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    # The kubelet, by hand
-
-    def pod(self, session: str = "s1") -> Tree:
-        """The pod of a session."""
-        return self.objects["pods", f"pi-session-{session}"]
-
-    def set_status(self, session: str, status: Tree) -> None:
-        """The kubelet says what has become of a session's pod."""
-        pod = self.pod(session)
-        pod["status"] = status
-        self._changed("MODIFIED", "pods", pod)
-
-    def become_ready(self, session: str = "s1") -> None:
-        """Its container runs, and its probe succeeds."""
-        ready = [{"type": "Ready", "status": "True"}]
-        self.set_status(session, {"phase": "Running", "conditions": ready})
-
-    def become_unpullable(self, session: str = "s1") -> None:
-        """Its image is not to be had."""
-        waiting = {"reason": "ImagePullBackOff", "message": "secret-registry.example denied"}
-        states = [{"name": "session", "state": {"waiting": waiting}}]
-        self.set_status(session, {"phase": "Pending", "containerStatuses": states})
-
-    def end(self, session: str = "s1", phase: str = "Failed", reason: str = "Error") -> None:
-        """Its container has ended."""
-        ended = [{"name": "session", "state": {"terminated": {"reason": reason, "exitCode": 1}}}]
-        self.set_status(session, {"phase": phase, "containerStatuses": ended})
-
-    def can_start(self, session: str) -> bool:
-        """Whether there is a claim for a session's pod: no pod starts without."""
-        claim = self.objects.get(("persistentvolumeclaims", f"workspace-session-{session}"))
-        return claim is not None and not leaving(claim)
-
-    def finish(self, session: str = "s1") -> None:
-        """A pod that is being deleted is gone."""
-        assert leaving(self.pod(session))
-        self._gone("pods", f"pi-session-{session}")
-
-    def names(self, resource: str) -> list[str]:
-        """The objects of a kind, by name."""
-        return sorted(name for kind, name in self.objects if kind == resource)
 
 
 @cache
@@ -384,44 +288,38 @@ def manifest() -> list[Tree]:
     return list(yaml.safe_load_all(MANIFEST.read_text()))
 
 
-def leaving(tree: Tree) -> bool:
-    """Whether an object is being deleted."""
-    return "deletionTimestamp" in tree["metadata"]
-
-
 def refusal(status: int, reason: str, message: str, retry_after: int | None = None) -> Reply:
     """A refusal as the API has it."""
-    tree = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "code": status,
-    }
-    return Reply(status, tree, retry_after=retry_after)
-
-
-def _line(event: str, tree: Tree) -> bytes:
-    return json.dumps({"type": event, "object": tree}).encode() + b"\n"
+    return Reply(status, failure(status, reason, message), retry_after=retry_after)
 
 
 def _verb(method: str, name: str, query: dict[str, str]) -> str:
     if method == "GET" and not name:
         return "watch" if query.get("watch") in ("1", "true") else "list"
+    if method == "DELETE" and not name:
+        return "deletecollection"
     verbs = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
     return verbs[method]
 
 
-def _matches(tree: Tree, selector: str) -> bool:
-    for term in selector.split(",") if selector else ():
-        path, unlike, value = term.partition("!=")
-        if not unlike:
-            path, _, value = term.partition("=")
-        if path not in ("metadata.name", "status.phase"):
-            raise Invalid(400, "BadRequest", f"field label not supported: {path}")
-        outer, inner = path.split(".")
-        if (tree[outer].get(inner) == value) is bool(unlike):
-            return False
-    return True
+# What an API says that fails, or is taken for one by something in between. Whether the request has
+# been carried out none of them says: see `fail` and `lose`.
+UNAVAILABLE = refusal(503, "ServiceUnavailable", "the server is currently unable to handle it")
+STARTING = refusal(503, "ServiceUnavailable", "the server is starting", 2)
+SHUTTING_DOWN = refusal(429, "TooManyRequests", "apiserver is shutting down", 5)
+TIMED_OUT = refusal(
+    504, "Timeout", "Timeout: request did not complete within requested timeout 10s"
+)
+ETCD_TIMED_OUT = refusal(500, "", "etcdserver: request timed out")
+BROKEN_OFF = Reply(0)
+"""The connection ends before there is an answer."""
+
+
+def times(verb: str, resource: str, *replies: Reply) -> Trouble:
+    """One answer after the other for requests of a kind, and no more."""
+    left = list(replies)
+
+    def trouble(asked: str, kind: str, name: str) -> Reply | None:
+        return left.pop(0) if left and (asked, kind) == (verb, resource) else None
+
+    return trouble

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Self
 
-from tests.services.sessions.apiserver import ApiServer, Reply, Request, Watch
+from tests.services.sessions.apiserver import ApiServer, Reply, Request, Watch, leaving
 from tests.stack import Asked, Client, Engine, Stack
 from tests.support import TestCase
 
@@ -52,6 +52,14 @@ class KubeEngine(Engine):
         else:
             self.reply(asked)
 
+    def step(self, count: int = 1) -> None:
+        """Answer what is held, and hold what comes of it, so many times."""
+        for _ in range(count):
+            held, self.held = self.held, []
+            for asked in held:
+                self.reply(asked)
+            self.stack.settle()
+
     def let_go(self) -> None:
         """Answer what is held, and everything from here on."""
         self.holding = False
@@ -65,6 +73,9 @@ class KubeEngine(Engine):
         request = Request(asked.method, asked.path, asked.headers, asked.body)
         reply = self.api.handle(request)
         if asked.gone:
+            return
+        if not reply.status:
+            asked.die()
             return
         if reply.watch is None:
             asked.wire.deliver(whole(reply))
@@ -146,6 +157,15 @@ class SessionsTestCase(TestCase):
         self.api.become_ready(session)
         self.stack.settle()
 
+    def replica(self) -> Self:
+        """Another replica before the same cluster."""
+        other = type(self)("setUp")
+        # Not what a test prepares beyond it.
+        SessionsTestCase.setUp(other)
+        other.api = other.kube.api = self.api
+        self.addCleanup(other.doCleanups)
+        return other
+
     def running(self, session: str = "s1") -> Client:
         """Have a sandbox that runs."""
         client = self.post(session)
@@ -154,6 +174,30 @@ class SessionsTestCase(TestCase):
         self.api.asked.clear()
         self.api.created.clear()
         return client
+
+
+class ReaperTestCase(SessionsTestCase):
+    """A test with sandboxes in several stages."""
+
+    def look(self) -> None:
+        """Let the reaper look once."""
+        before = len([one for one in self.api.asked if one[1].startswith("leases/")])
+        while len([one for one in self.api.asked if one[1].startswith("leases/")]) == before:
+            self.stack.advance(20, step=20)
+
+    def looks(self, count: int) -> None:
+        """Let it look so many times."""
+        for _ in range(count):
+            self.look()
+
+    def kept(self, kind: str, name: str) -> bool:
+        """Whether an object is there, and stays."""
+        found = self.api.objects.get((kind, name))
+        return found is not None and not leaving(found)
+
+    def lease(self) -> dict[str, object]:
+        spec: dict[str, object] = self.api.objects["leases", "pi-session-reaper"]["spec"]
+        return spec
 
 
 def whole(reply: Reply) -> bytes:

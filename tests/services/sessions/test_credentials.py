@@ -143,7 +143,7 @@ class InForceTests(SessionsTestCase):
         self.assertNotIn(b"token-2", client.received)
 
     def test_rotation_before_a_watch(self) -> None:
-        """So is a watch that is refused, once; then it is 401."""
+        """So is a watch that is refused, once; then it is waited for the next one."""
 
         def fail(verb: str, resource: str, name: str) -> Reply | None:
             if verb == "watch" and "token-2" not in self.api.tokens:
@@ -159,4 +159,9 @@ class InForceTests(SessionsTestCase):
         self.api.fail = lambda verb, kind, name: (
             refusal(401, "Unauthorized", "Unauthorized") if verb == "watch" else None
         )
-        self.assertEqual(self.post("s2").status, 502)
+        client = self.post("s2")
+        self.stack.advance(1)
+        self.api.fail = lambda verb, kind, name: None
+        self.ready("s2")
+        self.stack.advance(5)
+        self.assertEqual(client.status, 200)

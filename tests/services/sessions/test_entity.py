@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from tests.services.sessions.apiserver import refusal
 from tests.services.sessions.stack import WITH_ENTITY, SessionsTestCase, tree
 from tests.stack import Asked
+from twisted_gateway.services.sessions import chores
 
 PLACE = {
     "svc_dns": "pi-session-s1.poimen.svc.cluster.local",
@@ -78,6 +80,10 @@ class EntityTests(SessionsTestCase):
         for status, body in (
             (200, b"[1]"),
             (200, b"hello"),
+            (200, b'{"a": NaN}'),
+            (200, b'{"a": [Infinity]}'),
+            (200, b'{"a": 1} {"b": 2}'),
+            (200, b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
             (200, b"{" + b" " * 1_100_000),
             (500, b""),
             (403, b"{}"),
@@ -102,10 +108,41 @@ class EntityTests(SessionsTestCase):
         self.memory.last.answer(400)
 
     def test_removed(self) -> None:
-        """A DELETE gives up what is still to be merged."""
+        """A DELETE gives up what is still to be merged, and says that there is no sandbox."""
         asked = self.get()
-        self.delete()
+        self.assertEqual(self.delete().status, 200)
         self.assertTrue(asked.gone)
+        self.memory.last.answer(body={"title": "kept", **PLACE})
+        merged = tree(self.memory.last)
+        self.assertIn("last_active_at", merged)
+        self.assertEqual(
+            {name: value for name, value in merged.items() if name != "last_active_at"},
+            {"title": "kept", "svc_dns": None, "pod_name": None, "pvc_name": None},
+        )
+        self.memory.last.answer()
+
+    def test_removed_without(self) -> None:
+        """An entity that is not there is not made for a session that is removed."""
+        self.delete()
+        self.memory.last.answer(404)
+        self.assertEqual([one.method for one in self.memory.asked], ["GET"])
+
+    def test_not_removed(self) -> None:
+        """Where a session could not be removed its entity says what it did."""
+        self.get().answer(404)
+        self.memory.last.answer()
+        self.api.fail = lambda verb, kind, name: (
+            refusal(403, "Forbidden", "no") if verb == "delete" else None
+        )
+        self.assertEqual(self.delete().status, 403)
+        self.assertEqual(len(self.memory.asked), 2)
+
+    def test_byte_for_byte(self) -> None:
+        """Its other members stay as they are: numbers that no float holds, order, escapes."""
+        members = b'"z":12345678901234567890.50,"a":1e999,"b":{"y":[1.0,-0],"x":"\\u00e9\xc3\xa9"}'
+        self.get().answer(body=b"{" + members + b',"pod_name":"old"}')
+        self.assertTrue(self.memory.last.body.startswith(b"{" + members))
+        self.memory.last.answer()
 
     def test_one_at_a_time(self) -> None:
         """Of two merges for one session the later one is done."""
@@ -114,3 +151,38 @@ class EntityTests(SessionsTestCase):
         self.assertTrue(first.gone)
         self.memory.last.answer(404)
         self.memory.last.answer()
+
+
+class FromBothTests(SessionsTestCase):
+    """The memory entity of a session that has been here and there."""
+
+    config = WITH_ENTITY.replace("memoryEntity", 'fleet: "http://10.5.0.2:8788"\n    memoryEntity')
+
+    def test_whole(self) -> None:
+        """What the fleet controller does not say is null: a former sandbox's is not left."""
+        self.post()
+        self.fleet.last.answer(body={"svc_dns": "warm-7.poimen"})
+        self.memory.last.answer(body={"title": "kept", **PLACE})
+        merged = tree(self.memory.last)
+        self.assertEqual(
+            {name: merged[name] for name in ("title", *PLACE)},
+            {"title": "kept", "svc_dns": "warm-7.poimen", "pod_name": None, "pvc_name": None},
+        )
+        self.memory.last.answer()
+
+    def test_each_kind_has_room(self) -> None:
+        """Entities that hang keep no pod from being given back, and are bounded themselves."""
+        self.patch(chores, "MOST_CHORES", 2)
+        self.kube.up = False
+        for session in ("s1", "s2", "s3"):
+            self.post(session)
+            self.fleet.last.answer(body={"svc_dns": "a.b"})
+        self.assertEqual(len(self.memory.asked), 2)
+        self.post("s4")
+        self.fleet.last.die()
+        self.stack.advance(0.25)
+        self.assertEqual(self.fleet.last.path, "/sessions/s4/release")
+        self.fleet.last.answer()
+        for asked in list(self.memory.asked):
+            asked.answer(404)
+            self.memory.last.answer()

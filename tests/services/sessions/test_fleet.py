@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from tests.services.sessions.apiserver import refusal
+from tests.services.sessions.apiserver import BROKEN_OFF, UNAVAILABLE, Reply, refusal
 from tests.services.sessions.stack import WITH_FLEET, SessionsTestCase, tree
+from tests.stack import Client
 
 GOOD = {"svc_dns": "warm-7.poimen.svc.cluster.local", "pod_name": "warm-7", "pvc_name": "w-7"}
 
@@ -12,14 +13,14 @@ class AssignTests(SessionsTestCase):
     config = WITH_FLEET
 
     def test_warm(self) -> None:
-        """A warm pod is given without a wait, and Kubernetes is not asked."""
+        """A warm pod is given without a wait, where the session is not on Kubernetes already."""
         client = self.post()
         asked = self.fleet.last
         self.assertEqual((asked.method, asked.path), ("POST", "/sessions/s1/assign"))
         asked.answer(body=GOOD)
         self.assertEqual(client.status, 200)
         self.assertEqual(client.json, {"session_id": "s1", **GOOD, "fleet": True})
-        self.assertEqual(self.api.asked, [])
+        self.assertEqual(self.api.asked, [("get", "persistentvolumeclaims/workspace-session-s1")])
 
     def test_other_name(self) -> None:
         """The name of the Service is also taken as podSvcDns, and nothing else is needed."""
@@ -67,7 +68,7 @@ class AssignTests(SessionsTestCase):
         self.post()
         asked = self.fleet.last
         self.stack.advance(1.5)
-        self.assertEqual(self.api.asked, [])
+        self.assertEqual(self.api.created, [])
         self.stack.advance(0.75)
         self.assertTrue(asked.gone)
         self.falls_back()
@@ -131,19 +132,6 @@ class AssignTests(SessionsTestCase):
         self.stack.advance(60)
         self.assertEqual(self.releases(), 3)
 
-    def test_asked_again(self) -> None:
-        """Who asks for the session again keeps what would have been given back."""
-        self.post()
-        self.fleet.last.die()
-        self.falls_back()
-        self.stack.advance(0.25)
-        self.fleet.last.answer(500)
-        again = self.post()
-        self.fleet.last.answer(body=GOOD)
-        self.assertEqual(again.status, 200)
-        self.stack.advance(60)
-        self.assertEqual(self.releases(), 1)
-
     def test_nothing_of_the_client(self) -> None:
         """Nothing of the client's request goes on but the session's id."""
         self.post()
@@ -155,141 +143,136 @@ class AssignTests(SessionsTestCase):
         asked.answer(404)
 
 
-class RemoveTests(SessionsTestCase):
-    """DELETE."""
+class OnKubernetesTests(SessionsTestCase):
+    """POST for a session that Kubernetes may know of already."""
+
+    config = WITH_FLEET
+
+    def made(self) -> Client:
+        """A session that got its sandbox from Kubernetes."""
+        client = self.post()
+        self.fleet.last.answer(404, {"error": "no warm pod"})
+        self.ready()
+        self.assertEqual(client.status, 200)
+        self.fleet.asked.clear()
+        return client
+
+    def test_runs(self) -> None:
+        """It keeps its sandbox when the fleet controller has a warm pod later."""
+        first = self.made()
+        self.assertEqual(self.post().json, first.json)
+        self.assertEqual(self.fleet.asked, [])
+
+    def test_starts(self) -> None:
+        """So it does while that starts."""
+        self.post()
+        self.fleet.last.answer(404)
+        self.stack.advance(31)
+        again = self.post()
+        self.assertEqual(len(self.fleet.asked), 1)
+        self.ready()
+        self.assertEqual(again.status, 200)
+
+    def test_reaped(self) -> None:
+        """So it does when its workspace is all there is: that is where its files are."""
+        first = self.made()
+        self.api.end()
+        self.stack.advance(311, step=5)
+        self.assertEqual(self.api.names("pods"), [])
+        again = self.post()
+        self.ready()
+        self.assertEqual((again.status, again.json), (200, first.json))
+        self.assertEqual(self.fleet.asked, [])
+
+    def test_removed(self) -> None:
+        """One that has been removed is a new one."""
+        self.made()
+        self.delete()
+        self.fleet.last.answer(404)
+        client = self.post()
+        self.fleet.last.answer(body=GOOD)
+        self.assertEqual((client.status, client.json["fleet"]), (200, True))
+
+    def test_nobody_knows(self) -> None:
+        """Where Kubernetes does not say, or not soon, the fleet controller is asked as ever."""
+        for number, reply in enumerate(
+            (UNAVAILABLE, BROKEN_OFF, refusal(403, "Forbidden", "no get"), Reply(200, {}))
+        ):
+            self.api.fail = lambda verb, kind, name, reply=reply: reply  # type: ignore[misc]
+            client = self.post(f"s{number}")
+            self.fleet.last.answer(body=GOOD)
+            self.assertEqual((client.status, client.json["fleet"]), (200, True), reply)
+        self.kube.holding = True
+        client = self.post()
+        self.stack.advance(1.5)
+        self.assertEqual(len(self.fleet.asked), 4)
+        self.stack.advance(1)
+        self.fleet.last.answer(body=GOOD)
+        self.assertEqual((client.status, client.json["fleet"]), (200, True))
+
+
+class LateReleaseTests(SessionsTestCase):
+    """A pod that may have been assigned is given back, unless the session is to have one."""
 
     config = WITH_FLEET
 
     def setUp(self) -> None:
+        """Nobody knows whether a pod was assigned, and Kubernetes is not to be had."""
         super().setUp()
-        self.fleet.up = False
-        self.running()
-        self.fleet.up = True
-
-    def left(self) -> list[str]:
-        return [
-            f"{kind}/{name}"
-            for (kind, name), one in self.api.objects.items()
-            if kind not in ("networkpolicies", "leases")
-            and "deletionTimestamp" not in one["metadata"]
-        ]
-
-    def test_both(self) -> None:
-        """The fleet controller and Kubernetes are both asked, at once."""
-        client = self.delete()
-        asked = self.fleet.last
-        self.assertEqual((asked.method, asked.path), ("POST", "/sessions/s1/release"))
-        self.assertEqual(self.left(), [])
-        asked.answer()
-        self.assertEqual(
-            (client.status, client.json),
-            (200, {"session_id": "s1", "fleet": "released", "kubernetes": "removed"}),
-        )
-        self.api.finish()
-        self.assertEqual(self.api.names("persistentvolumeclaims"), [])
-        self.assertEqual(self.api.names("networkpolicies"), ["pi-session-sandbox"])
-
-    def test_absent(self) -> None:
-        """What is not there is removed."""
-        for _ in range(2):
-            client = self.delete("other")
-            self.fleet.last.answer(404)
-            self.assertEqual(client.status, 200)
-            self.assertEqual((client.json["fleet"], client.json["kubernetes"]), ("absent",) * 2)
-
-    def test_fleet_fails(self) -> None:
-        """A fleet controller that fails keeps nothing; it is asked again."""
-        client = self.delete()
-        self.fleet.last.answer(500)
-        self.assertEqual(client.status, 200)
-        self.assertEqual((client.json["fleet"], client.json["kubernetes"]), ("failed", "removed"))
-        self.assertEqual(self.left(), [])
-        self.stack.advance(0.25)
-        self.assertEqual(self.fleet.last.path, "/sessions/s1/release")
-        self.fleet.last.answer()
-
-    def test_kubernetes_fails(self) -> None:
-        """Kubernetes that fails keeps the fleet controller from nothing; the client may retry."""
         self.kube.up = False
-        for one in self.kube._wires:
-            one[0].lose()
-        client = self.delete()
-        self.fleet.last.answer()
-        self.assertEqual(client.status, 502)
-        self.assertEqual(len(self.left()), 3)
-        self.kube.up = True
-        again = self.delete()
-        self.fleet.last.answer(404)
-        self.assertEqual((again.status, again.json["kubernetes"]), (200, "removed"))
-
-    def test_one_refused(self) -> None:
-        """Of pod, Service and workspace none keeps another."""
-        for kind in ("pods", "services", "persistentvolumeclaims"):
-            self.api.fail = lambda verb, resource, name, kind=kind: (  # type: ignore[misc]
-                refusal(403, "Forbidden", "no") if (verb, resource) == ("delete", kind) else None
-            )
-            client = self.delete()
-            self.fleet.last.answer()
-            self.assertEqual(client.status, 403)
-            asked = [path.partition("/")[0] for verb, path in self.api.asked if verb == "delete"]
-            self.assertEqual(asked, ["persistentvolumeclaims", "services", "pods"])
-            self.api.asked.clear()
-
-    def test_at_once(self) -> None:
-        """Many DELETEs are one."""
-        clients = [self.delete() for _ in range(20)]
-        self.assertEqual(len([one for one in self.fleet.asked if "release" in one.path]), 1)
-        self.fleet.last.answer()
-        self.assertEqual({client.status for client in clients}, {200})
-
-    def test_while_it_is_made(self) -> None:
-        """A DELETE ends a POST that waits: that is told 409, and nothing is left."""
-        client = self.post("s2")
-        self.fleet.last.answer(404)
-        self.assertEqual(client.status, 0)
-        removed = self.delete("s2")
-        self.assertEqual(client.status, 409)
-        self.fleet.last.answer(404)
-        self.assertEqual((removed.status, removed.json["kubernetes"]), (200, "removed"))
-        self.assertEqual(self.api.pod("s2")["metadata"].get("deletionTimestamp") is None, False)
-        self.assertEqual(self.kube.open_watches, 0)
-
-    def test_between_two_steps(self) -> None:
-        """A DELETE between two steps of a POST waits for the step, and then removes its work."""
-        self.kube.holding = True
-        client = self.post("s2")
-        self.fleet.last.answer(404)
-        while not any(asked.method == "POST" and "pods" in asked.path for asked in self.kube.held):
-            held, self.kube.held = self.kube.held, []
-            for asked in held:
-                self.kube.reply(asked)
-            self.stack.settle()
-        removed = self.delete("s2")
-        self.assertEqual((client.status, removed.status), (0, 0))
-        self.kube.let_go()
-        self.assertEqual(client.status, 409)
-        self.fleet.last.answer(404)
-        self.assertEqual(removed.status, 200)
-        self.assertIn("deletionTimestamp", self.api.pod("s2")["metadata"])
-        self.assertNotIn("pi-session-s2", self.api.names("services"))
-
-    def test_elsewhere(self) -> None:
-        """A session that another replica removes while it is made is 409."""
-        client = self.post("s2")
-        self.fleet.last.answer(404)
-        for kind, name in (("pods", "pi-session-s2"), ("services", "pi-session-s2")):
-            self.api._delete(kind, name, {})
-        self.stack.settle()
-        self.assertEqual(client.status, 409)
-
-    def test_then_made(self) -> None:
-        """A POST while a DELETE is under way waits for it."""
-        removed = self.delete()
         client = self.post()
+        self.fleet.last.die()
+        self.assertEqual(client.status, 502)
+        self.stack.advance(0.25)
+
+    def paths(self) -> list[str]:
+        """What the fleet controller was asked, since."""
+        return [one.path.rpartition("/")[2] for one in self.fleet.asked[1:]]
+
+    def assigned(self) -> None:
+        """The session is asked for again, and has a pod, which it keeps."""
+        again = self.post()
+        self.fleet.last.answer(body=GOOD)
+        self.assertEqual(again.status, 200)
+        self.stack.advance(60)
+
+    def test_asked_again(self) -> None:
+        """Who asks for the session again keeps what would have been given back."""
+        self.fleet.last.answer(500)
+        self.assigned()
+        self.assertEqual(self.paths(), ["release", "assign"])
+
+    def test_after_a_reload(self) -> None:
+        """So does who asks the adapter of a later configuration."""
+        self.fleet.last.answer(500)
+        self.stack.text = WITH_FLEET.replace("size: 1Gi", "size: 2Gi")
+        self.assertTrue(self.stack.gateway.reload())
+        self.assigned()
+        self.assertEqual(self.paths(), ["release", "assign"])
+
+    def test_under_way(self) -> None:
+        """What is being given back already is waited for: it would be the next one's else."""
+        again = self.post()
+        self.assertEqual(self.paths(), ["release"])
         self.fleet.last.answer()
-        self.assertEqual(removed.status, 200)
-        self.fleet.last.answer(404)
-        self.api.finish()
-        self.stack.settle()
-        self.ready()
-        self.assertEqual(client.status, 200)
+        self.assertEqual(self.paths(), ["release", "assign"])
+        self.fleet.last.answer(body=GOOD)
+        self.assertEqual(again.status, 200)
+
+    def test_refused(self) -> None:
+        """Where the session is given none, what may have been assigned is still given back."""
+        self.fleet.last.answer(500)
+        self.assertEqual(self.post().status, 0)
+        self.fleet.last.answer(429)
+        self.stack.advance(0.25)
+        self.assertEqual(self.paths(), ["release", "assign", "release"])
+        self.fleet.last.answer()
+
+    def test_removed(self) -> None:
+        """A DELETE gives it back itself."""
+        self.fleet.last.answer(500)
+        self.delete()
+        self.assertEqual(self.paths(), ["release", "release"])
+        self.fleet.last.answer()
+        self.stack.advance(60)
+        self.assertEqual(self.paths(), ["release", "release"])

@@ -8,7 +8,7 @@ from twisted.web.http_headers import Headers
 
 from tests.support import TestCase
 from twisted_gateway.services.sessions import chores as chores_module
-from twisted_gateway.services.sessions.attempt import Attempt, Late, Superseded
+from twisted_gateway.services.sessions.attempt import Attempt, Late, Stoppable, Superseded
 from twisted_gateway.services.sessions.chores import Chores
 from twisted_gateway.services.sessions.watch import MOST_LINE_BYTES, MOST_WAITING, Watch
 from twisted_gateway.upstream.errors import Aborted
@@ -66,12 +66,17 @@ class ChoreTests(TestCase):
         self.chores = Chores()
         self.failures: list[BaseException | None] = []
 
-    def do(self, name: str, work: Deferred[None]) -> Deferred[None]:
-        async def wait() -> None:
-            await work
+    def do(self, name: str, work: Deferred[None], kind: str = "x") -> Deferred[None]:
+        """Do something that may be given up at any moment."""
 
-        self.chores.do(name, wait, lambda failure: self.failures.append(failure.value))
+        async def wait(chore: Stoppable) -> None:
+            await chore.wait(work)
+
+        self.chores.do(kind, name, wait, lambda failure: self.failures.append(failure.value))
         return work
+
+    def drop(self, name: str) -> Deferred[bool]:
+        return Deferred.fromCoroutine(self.chores.drop("x", name))
 
     def test_one_of_a_name(self) -> None:
         """What goes by the same name is given up for the later one, without a word."""
@@ -79,29 +84,57 @@ class ChoreTests(TestCase):
         second = self.do("a", Deferred())
         other = self.do("b", Deferred())
         self.assertEqual([first.called, second.called, other.called], [True, False, False])
-        self.chores.drop("b")
+        self.assertIs(self.successResultOf(self.drop("b")), True)
         self.assertTrue(other.called)
+        self.assertIs(self.successResultOf(self.drop("b")), False)
         second.errback(ValueError("x"))
         self.assertEqual([str(one) for one in self.failures], ["x"])
 
+    def test_dropped_between_two_steps(self) -> None:
+        """A step that must not be given up half way is waited for; there is no next one."""
+        step: Deferred[None] = Deferred()
+        steps: list[int] = []
+
+        async def work(chore: Stoppable) -> None:
+            for number in range(2):
+                chore.check()
+                steps.append(number)
+                await step
+
+        self.chores.do("x", "a", work, lambda failure: self.failures.append(failure.value))
+        dropping, impatient = self.drop("a"), self.drop("a")
+        impatient.cancel()
+        self.failureResultOf(impatient, CancelledError)
+        self.assertNoResult(dropping)
+        step.callback(None)
+        self.assertIs(self.successResultOf(dropping), True)
+        self.assertEqual((steps, self.failures), ([0], []))
+
     def test_bound(self) -> None:
-        """Past so many others are left undone."""
+        """Past so many of a kind others of it are left undone."""
         self.patch(chores_module, "MOST_CHORES", 2)
         works = [self.do(name, Deferred()) for name in ("a", "b")]
+        self.assertEqual([self.began("c"), self.began("c", "y")], [False, True])
+        works[0].callback(None)
+        self.assertTrue(self.began("c"))
+
+    def began(self, name: str, kind: str = "x") -> bool:
+        """Whether a chore that is over at once is begun."""
         began: list[int] = []
 
-        async def work() -> None:
+        async def work(chore: Stoppable) -> None:
             began.append(1)
 
-        self.chores.do("c", work, lambda failure: self.failures.append(failure.value))
-        self.assertEqual(began, [])
-        works[0].callback(None)
-        self.chores.do("c", work, lambda failure: self.failures.append(failure.value))
-        self.assertEqual(began, [1])
+        self.chores.do(kind, name, work, lambda failure: self.failures.append(failure.value))
+        return began == [1]
+
+    def test_closed(self) -> None:
+        """In the end everything is given up, and nothing more is begun."""
+        work = self.do("a", Deferred())
         self.chores.close()
-        self.assertTrue(works[1].called)
-        self.chores.do("d", work, lambda failure: self.failures.append(failure.value))
-        self.assertEqual((began, self.failures), ([1], []))
+        self.assertTrue(work.called)
+        self.assertFalse(self.began("b"))
+        self.assertEqual(self.failures, [])
 
 
 class Source:
@@ -143,7 +176,7 @@ class WatchTests(TestCase):
 
     def test_however_they_come(self) -> None:
         """Lines are whole however they come, and blank ones are none."""
-        data = self.line(1) + b"\n" + self.line(2)
+        data = self.line(1) + b"\n \r\n" + self.line(2)
         waiting = Deferred.fromCoroutine(self.watch.next())
         for index in range(len(data)):
             self.answer.received(data[index : index + 1], more=True)
@@ -153,6 +186,19 @@ class WatchTests(TestCase):
         self.assertEqual(self.next(), 2)
         self.answer.ended(Aborted("x"))
         self.assertIsNone(self.next())
+
+    def test_nonsense(self) -> None:
+        """What is no change of an object ends the watch."""
+        for line in (
+            b"hello",
+            b"[]",
+            b'{"type": 5, "object": {}}',
+            b'{"type": "ADDED", "object": 5}',
+            b'{"type": "ADDED"}',
+            b"[" * 100_000,
+        ):
+            self.answer.received(line + b"\n", more=True)
+            self.assertIsNone(self.next(), line[:30])
 
     def test_back_pressure(self) -> None:
         """Nobody who reads: the socket is paused, and read on when what waits was taken."""

@@ -1,37 +1,15 @@
 from __future__ import annotations
 
 from tests.services.sessions.apiserver import Reply, refusal
-from tests.services.sessions.stack import PLAIN, SessionsTestCase
+from tests.services.sessions.stack import PLAIN, ReaperTestCase
 from twisted_gateway.services.sessions import kube
-
-
-class ReaperTestCase(SessionsTestCase):
-    """A test with sandboxes in several stages."""
-
-    def look(self) -> None:
-        """Let the reaper look once."""
-        before = len([one for one in self.api.asked if one[1].startswith("leases/")])
-        while len([one for one in self.api.asked if one[1].startswith("leases/")]) == before:
-            self.stack.advance(5, step=5)
-
-    def lease(self) -> dict[str, object]:
-        spec: dict[str, object] = self.api.objects["leases", "pi-session-reaper"]["spec"]
-        return spec
-
-    def replica(self) -> ReaperTestCase:
-        """Another replica before the same cluster."""
-        other = ReaperTestCase("setUp")
-        other.setUp()
-        other.api = other.kube.api = self.api
-        self.addCleanup(other.doCleanups)
-        return other
 
 
 class ReapTests(ReaperTestCase):
     """What is removed."""
 
     def test_ended(self) -> None:
-        """Pods that have succeeded or failed go, those that run or start stay; so do workspaces."""
+        """Pods that have succeeded or failed go with their Services; workspaces stay."""
         for name in ("run", "fail", "done", "start"):
             self.post(name)
         self.ready("run")
@@ -41,10 +19,11 @@ class ReapTests(ReaperTestCase):
         self.look()
         self.assertEqual(self.api.names("pods"), ["pi-session-run", "pi-session-start"])
         self.assertEqual(len(self.api.names("persistentvolumeclaims")), 4)
-        self.assertEqual(len(self.api.names("services")), 4)
+        self.assertEqual(self.api.names("services"), ["pi-session-run", "pi-session-start"])
         client = self.post("fail")
         self.ready("fail")
         self.assertEqual(client.status, 200)
+        self.assertTrue(self.kept("services", "pi-session-fail"))
 
     def test_others(self) -> None:
         """Pods that are not called so are nobody's business."""
@@ -82,17 +61,6 @@ class ReapTests(ReaperTestCase):
         self.api.fail = fail
         self.look()
         self.assertNotEqual(self.api.pod()["metadata"]["uid"], uid)
-
-    def test_stuck(self) -> None:
-        """A sandbox that does not start for a quarter of an hour goes, by the gateway's clock."""
-        self.post("stuck")
-        self.api.become_unpullable("stuck")
-        self.stack.advance(31)
-        self.api.pod("stuck")["metadata"]["creationTimestamp"] = "1999-01-01T00:00:00Z"
-        self.stack.advance(800, step=5)
-        self.assertNotIn("deletionTimestamp", self.api.pod("stuck")["metadata"])
-        self.stack.advance(400, step=5)
-        self.assertIn("deletionTimestamp", self.api.pod("stuck")["metadata"])
 
     def test_one_refused(self) -> None:
         """A pod that may not be deleted keeps none of the others, and the next look comes."""
@@ -142,101 +110,85 @@ class ReapTests(ReaperTestCase):
         self.assertEqual(self.api.asked, [])
 
 
-class LeaseTests(ReaperTestCase):
-    """Who looks."""
+class StuckTests(ReaperTestCase):
+    """Pods that are not Ready: they go after a quarter of an hour, by what was seen of them."""
 
-    def test_one_of_two(self) -> None:
-        """Of two replicas one looks, and goes on doing so."""
-        other = self.replica()
+    config = PLAIN.replace("requireAuth", "reaperIntervalMinutes: 1\n    requireAuth")
+
+    def stuck(self, session: str) -> bool:
+        """Whether a pod that was seen as it is now goes with the fifteenth look after that."""
+        self.looks(15)
+        if not self.kept("pods", f"pi-session-{session}"):
+            return False
         self.look()
-        holder = self.lease()["holderIdentity"]
-        self.assertEqual(self.lease()["leaseDurationSeconds"], 600)
-        for _ in range(4):
-            other.stack.advance(300, step=5)
-            self.stack.advance(300, step=5)
-        self.assertEqual(self.lease()["holderIdentity"], holder)
-        self.assertEqual(self.lease()["leaseTransitions"], 0)
-        self.api.asked.clear()
-        other.stack.advance(300, step=5)
-        self.assertNotIn(("list", "pods"), self.api.asked)
+        return not self.kept("pods", f"pi-session-{session}")
 
-    def test_holder_gone(self) -> None:
-        """When the holder is gone another takes the Lease, once it has seen it unchanged so long.
+    def test_not_starting(self) -> None:
+        """One that does not start goes, on a node or on none; its workspace stays."""
+        self.post("image")
+        self.api.become_unpullable("image")
+        self.assertTrue(self.stuck("image"))
+        self.api.room = False
+        self.post("room")
+        self.assertTrue(self.stuck("room"))
+        for session in ("image", "room"):
+            self.assertTrue(self.kept("persistentvolumeclaims", f"workspace-session-{session}"))
+        self.stack.advance(31)
 
-        However far apart their clocks are: what the Lease says of times is not believed.
-        """
+    def test_never_ready(self) -> None:
+        """One that runs and never becomes Ready goes."""
+        self.post()
+        self.api.become_running()
+        self.assertTrue(self.stuck("s1"))
+        self.stack.advance(31)
+
+    def test_no_more_ready(self) -> None:
+        """One that was Ready has as long to become it again, each time."""
+        self.running()
+        self.api.become_running()
+        self.looks(5)
+        for number in range(3):
+            self.api.become_running()
+            (condition,) = self.api.pod()["status"]["conditions"]
+            condition["lastTransitionTime"] = f"2001-01-0{number + 1}T00:00:00Z"
+            self.looks(10)
+            self.assertTrue(self.kept("pods", "pi-session-s1"))
+        self.api.become_ready()
+        self.looks(20)
+        self.assertTrue(self.kept("pods", "pi-session-s1"))
+        self.api.become_running()
+        self.assertTrue(self.stuck("s1"))
+
+    def test_clocks(self) -> None:
+        """No other clock is believed, and one's own may be set."""
+        self.post()
         self.look()
-        other = self.replica()
-        self.lease()["renewTime"] = "2099-01-01T00:00:00.000000Z"
-        other.stack.advance(15)
-        self.api.asked.clear()
-        other.stack.advance(590, step=5)
-        self.assertNotIn(("list", "pods"), self.api.asked)
-        other.stack.advance(300, step=5)
-        self.assertIn(("list", "pods"), self.api.asked)
-        self.assertEqual(self.lease()["leaseTransitions"], 1)
-        # The former holder comes back, and is none any more.
-        self.api.asked.clear()
-        self.stack.advance(300, step=5)
-        self.assertNotIn(("list", "pods"), self.api.asked)
+        self.api.pod()["metadata"]["creationTimestamp"] = "1999-01-01T00:00:00Z"
+        for _ in range(3):
+            self.stack.reactor.advance(86_400)
+            self.stack.settle()
+        self.assertTrue(self.kept("pods", "pi-session-s1"))
+        self.looks(12)
+        self.assertFalse(self.kept("pods", "pi-session-s1"))
 
-    def test_old_times(self) -> None:
-        """A Lease whose times are long past by our clock has not expired for that."""
-        self.look()
-        other = self.replica()
-        self.lease()["renewTime"] = "1999-01-01T00:00:00.000000Z"
-        self.api.asked.clear()
-        other.stack.advance(15)
-        self.assertNotIn(("list", "pods"), self.api.asked)
+    def test_of_others(self) -> None:
+        """One that is called so and was made by somebody else is nobody's business."""
+        self.post()
+        self.api.pod()["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "another"
+        self.looks(20)
+        self.assertTrue(self.kept("pods", "pi-session-s1"))
 
-    def test_both_at_once(self) -> None:
-        """Of two that take the Lease at once, one has lost (409 Conflict, or AlreadyExists)."""
-        for expired in (False, True):
-            other = self.replica()
-            if expired:
-                self.lease()["holderIdentity"] = ""
-            self.api.asked.clear()
-            for one in (self, other):
-                one.kube.holding = True
-                while not one.kube.held:
-                    one.stack.advance(5, step=5)
-            for _ in range(3):
-                for one in (self, other):
-                    held, one.kube.held = one.kube.held, []
-                    for asked in held:
-                        one.kube.reply(asked)
-                    one.stack.settle()
-            for one in (self, other):
-                one.kube.let_go()
-            lists = [one for one in self.api.asked if one == ("list", "pods")]
-            self.assertEqual(len(lists), 1, expired)
-
-    def test_released(self) -> None:
-        """A Lease without a holder is taken at once."""
+    def test_another_replica(self) -> None:
+        """What was seen before another replica held the Lease counts no more."""
+        self.post()
+        self.looks(10)
+        self.lease()["holderIdentity"] = "another"
         self.look()
         self.lease()["holderIdentity"] = ""
-        other = self.replica()
-        self.api.asked.clear()
-        other.look()
-        self.assertIn(("list", "pods"), self.api.asked)
-
-    def test_after_a_reload(self) -> None:
-        """A replica that reads its configuration again holds the Lease that it held before."""
+        self.looks(15)
+        self.assertTrue(self.kept("pods", "pi-session-s1"))
         self.look()
-        for _ in range(2):
-            self.assertTrue(self.stack.gateway.reload())
-            self.api.asked.clear()
-            self.stack.advance(15)
-            self.assertIn(("list", "pods"), self.api.asked)
-
-    def test_stopped(self) -> None:
-        """A look that is under way when the process stops is given up."""
-        self.kube.holding = True
-        self.stack.advance(11)
-        self.assertEqual(len(self.kube.held), 1)
-        self.stack.gateway.stopService()
-        self.stack.settle()
-        self.assertTrue(self.kube.held[0].gone)
+        self.assertFalse(self.kept("pods", "pi-session-s1"))
 
 
 class SlowTests(ReaperTestCase):

@@ -57,7 +57,7 @@ class SandboxTraces(TracesTestCase):
         self.assertEqual({span.status.status_code for span in spans}, {StatusCode.ERROR})
         self.assertEqual(len(self.said()), 1)
         self.assertIn(
-            "sessions: a sandbox was not there within 30 s: the pod is not Ready: Pending, "
+            "sessions: a sandbox was not made within 30 s: the pod is not Ready: Pending, "
             "ImagePullBackOff",
             self.said()[0],
         )
@@ -77,7 +77,7 @@ class SandboxTraces(TracesTestCase):
             "the fleet controller gives no pod, Kubernetes is asked: it answered 404: no warm",
             said[0],
         )
-        self.assertIn("its memory entity was not updated (the connection was refused)", said[1])
+        self.assertIn("updating a memory entity failed: the connection was refused", said[1])
         self.assertNotIn("token-1", "".join(map(formatEvent, self.events)))
 
     def test_nobody_waits(self) -> None:

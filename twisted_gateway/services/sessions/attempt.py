@@ -1,8 +1,15 @@
-"""One thing that is being done to one session, and whoever waits for it.
+"""What is being done to sessions, one thing at a time to each, and whoever waits for it.
 
 A client that leaves stops nothing: a request to Kubernetes that is given up half way may have been
 carried out, and nobody would know. What stops an attempt, its time or another wish for the same
 session, stops it between two requests.
+
+    wish      while MAKE goes on                  while REMOVE goes on
+    MAKE      joins it                            waits behind it; others join who waits
+    REMOVE    has it stop, and waits behind it    joins it
+
+Who waits behind another is an attempt too: it has its own time, and does what it is there for even
+when its client has left.
 """
 
 from __future__ import annotations
@@ -13,13 +20,14 @@ from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
 from twisted_gateway.auth.flight import SingleFlight
 
 Result = TypeVar("Result")
 Waited = TypeVar("Waited")
 
-MOST_ATTEMPTS = 256
+MOST_SESSIONS = 256
 """How many sessions are worked on at once."""
 
 
@@ -35,37 +43,20 @@ class Late(Exception):
 
 
 class Superseded(Exception):
-    """Something else is wanted of the session by now."""
+    """Something else is wanted by now."""
 
 
 class Busy(Exception):
     """So many sessions are worked on that there is no room for another."""
 
 
-class Attempt:
-    """The way of one attempt.
+class Stoppable:
+    """Work that can be stopped where it waits, and not where it must not be given up half way."""
 
-    Attributes:
-        seen: what it waits for, in words for the client.
-
-    Args:
-        clock: for the time.
-        seconds: how long it may wait for others.
-    """
-
-    def __init__(self, clock: IReactorTime, seconds: float) -> None:
-        """Begin."""
-        self.seen = "Kubernetes has not answered"
-        self._clock = clock
-        self._until = clock.seconds() + seconds
+    def __init__(self) -> None:
+        """Go on."""
         self._stopped: Exception | None = None
         self._waiting: Deferred[Any] | None = None
-        self._timer = clock.callLater(seconds, self.stop, Late())
-
-    @property
-    def left_seconds(self) -> float:
-        """How much of its time is left."""
-        return max(0.0, self._until - self._clock.seconds())
 
     def check(self) -> None:
         """See to it that it may go on.
@@ -99,6 +90,31 @@ class Attempt:
         if self._waiting is not None:
             self._waiting.cancel()
 
+
+class Attempt(Stoppable):
+    """The way of one attempt.
+
+    Attributes:
+        seen: what it waits for, in words for the client.
+
+    Args:
+        clock: for the time.
+        seconds: how long it may wait for others.
+    """
+
+    def __init__(self, clock: IReactorTime, seconds: float) -> None:
+        """Begin."""
+        super().__init__()
+        self.seen = "Kubernetes has not answered"
+        self._clock = clock
+        self._until = clock.seconds() + seconds
+        self._timer = clock.callLater(seconds, self.stop, Late())
+
+    @property
+    def left_seconds(self) -> float:
+        """How much of its time is left."""
+        return max(0.0, self._until - self._clock.seconds())
+
     def end(self) -> None:
         """It is over."""
         if self._timer.active():
@@ -106,62 +122,79 @@ class Attempt:
 
 
 Work = Callable[[Attempt], Coroutine[Deferred[Any], Any, Result]]
+Failed = Callable[[Failure, Attempt, bool], object]
+"""Is told how an attempt failed, and whether anybody waits for it."""
 
 
-class _Running(Generic[Result]):
-    def __init__(self, wish: Wish, attempt: Attempt, flight: SingleFlight[Result]) -> None:
+class _Entry(Generic[Result]):
+    """One attempt in the line of a session, under way or waiting for those before it."""
+
+    def __init__(self, wish: Wish, attempt: Attempt) -> None:
         self.wish = wish
         self.attempt = attempt
-        self.flight = flight
         self.superseded = False
+        self.flight: SingleFlight[Result]
+        self._watched_by: list[Deferred[None]] = []
+
+    def ended(self) -> Deferred[None]:
+        """Fire when it is over, however it ends; cancelling stops the waiting."""
+        watch: Deferred[None] = Deferred(self._watched_by.remove)
+        self._watched_by.append(watch)
+        return watch
+
+    def end(self) -> None:
+        self.attempt.end()
+        while self._watched_by:
+            self._watched_by.pop(0).callback(None)
 
 
 class Attempts:
     """Sees to it that one thing at a time is done to a session.
 
-    Who wants what is being done already joins it. Who wants something else has it stop, and waits
-    until it has.
-
     Args:
         clock: for the time.
-        seconds: how long an attempt may wait for others.
     """
 
-    def __init__(self, clock: IReactorTime, seconds: float) -> None:
+    def __init__(self, clock: IReactorTime) -> None:
         """Begin with nothing to do."""
         self._clock = clock
-        self._seconds = seconds
-        self._running: dict[str, _Running[Any]] = {}
+        self._lines: dict[str, list[_Entry[Any]]] = {}
         self._closed = False
 
-    def seen(self, session: str) -> str:
-        """Say what is waited for, for a session; "" for nothing."""
-        running = self._running.get(session)
-        return "" if running is None else running.attempt.seen
-
-    async def do(self, session: str, wish: Wish, work: Work[Result]) -> Result:
+    def join(
+        self,
+        session: str,
+        wish: Wish,
+        work: Work[Result],
+        *,
+        seconds: float,
+        failed: Failed,
+    ) -> tuple[Attempt, Deferred[Result]]:
         """Do something to a session, or join who does it.
 
-        Cancelling stops nothing but the waiting.
+        Args:
+            session: unlike any other.
+            wish: what `work` does.
+            work: does it; nothing of it where somebody else does.
+            seconds: how long it may wait for others, that before it included.
+            failed: is told, once, when it fails.
+
+        Returns:
+            The attempt, and its result, which fails with `Late`, with `Superseded`, or as `work`
+            does. Cancelling it stops nothing but the waiting.
 
         Raises:
             Busy: there is no room.
-            Late: the attempt's time is over.
-            Superseded: something else is wanted of the session by now.
-            Exception: what `work` raises.
         """
-        while (running := self._running.get(session)) is not None:
-            if running.wish is wish and not running.superseded:
-                result: Result = await running.flight.run()
-                return result
-            if running.wish is Wish.MAKE:
-                running.superseded = True
-                running.attempt.stop(Superseded())
-            if self._running.get(session) is running:
-                await _ended(running.flight)
-        if self._closed or len(self._running) >= MOST_ATTEMPTS:
+        line = self._lines.get(session, [])
+        if self._closed or (not line and len(self._lines) >= MOST_SESSIONS):
             raise Busy
-        return await self._start(session, wish, work).run()
+        if wish is Wish.REMOVE:
+            _supersede(line)
+        last = line[-1] if line else None
+        if last is None or last.wish is not wish or last.superseded:
+            last = self._line_up(session, wish, work, seconds, failed)
+        return last.attempt, last.flight.run()
 
     def close(self) -> Deferred[None]:
         """Begin nothing more, and stop what is under way.
@@ -170,36 +203,63 @@ class Attempts:
             Fires when nothing is under way.
         """
         self._closed = True
-        for running in list(self._running.values()):
-            running.attempt.stop(Superseded())
+        for line in list(self._lines.values()):
+            # The last one first: none is to begin because the one before it has stopped.
+            for entry in reversed(line[:]):
+                entry.attempt.stop(Superseded())
         return Deferred.fromCoroutine(self._all_ended())
 
     async def _all_ended(self) -> None:
-        while self._running:
-            await _ended(next(iter(self._running.values())).flight)
+        while self._lines:
+            await next(iter(self._lines.values()))[0].ended()
 
-    def _start(self, session: str, wish: Wish, work: Work[Result]) -> SingleFlight[Result]:
-        attempt = Attempt(self._clock, self._seconds)
+    def _line_up(
+        self,
+        session: str,
+        wish: Wish,
+        work: Work[Result],
+        seconds: float,
+        failed: Failed,
+    ) -> _Entry[Result]:
+        entry: _Entry[Result] = _Entry(wish, Attempt(self._clock, seconds))
 
         async def run() -> Result:
             try:
-                return await work(attempt)
+                await self._turn(session, entry)
+                return await work(entry.attempt)
+            except Exception:
+                failed(Failure(), entry.attempt, entry.flight.waited)
+                raise
             finally:
-                attempt.end()
-                del self._running[session]
+                self._leave(session, entry)
 
-        flight = SingleFlight(run)
-        self._running[session] = _Running(wish, attempt, flight)
-        return flight
+        entry.flight = SingleFlight(run)
+        self._lines.setdefault(session, []).append(entry)
+        return entry
+
+    async def _turn(self, session: str, entry: _Entry[Any]) -> None:
+        """Wait until nothing else is done to the session; raises as `Attempt.wait` does."""
+        line = self._lines[session]
+        before = entry.attempt.seen
+        while (place := line.index(entry)) > 0:
+            entry.attempt.seen = "what was wanted of the session before is not over yet"
+            await entry.attempt.wait(line[place - 1].ended())
+        entry.attempt.seen = before
+
+    def _leave(self, session: str, entry: _Entry[Any]) -> None:
+        line = self._lines[session]
+        line.remove(entry)
+        if not line:
+            del self._lines[session]
+        entry.end()
 
 
-async def _ended(flight: SingleFlight[Any]) -> None:
-    """Wait for the end of an attempt that is under way, whatever it is.
-
-    What went wrong is told to who wanted it.
-    """
-    ended: Deferred[Any] = flight.run().addBoth(lambda _: None)
-    await ended
+def _supersede(line: list[_Entry[Any]]) -> None:
+    """Have everything stop that makes the session's sandbox; what has not begun leaves the line."""
+    for entry in reversed(line[:]):
+        if entry.wish is Wish.MAKE:
+            entry.superseded = True
+            entry.attempt.stop(Superseded())
 
 
 def _drop(work: Coroutine[Deferred[Any], Any, Any] | Deferred[Any]) -> None:

@@ -9,8 +9,27 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from twisted_gateway.services.sessions.attempt import Stoppable, Superseded
+
 MOST_CHORES = 256
-"""How many are under way at once; others are left undone, and the log says so."""
+"""How many of a kind are under way at once; others are left undone, and the log says so."""
+
+Work = Callable[[Stoppable], Coroutine[Deferred[Any], Any, None]]
+
+
+class _Chore(Stoppable):
+    """A chore under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: Deferred[None] = Deferred()
+        self.watched_by: list[Deferred[None]] = []
+
+    def ended(self) -> Deferred[None]:
+        """Fire when it is over, however it ends; cancelling stops the waiting."""
+        watch: Deferred[None] = Deferred(self.watched_by.remove)
+        self.watched_by.append(watch)
+        return watch
 
 
 class Chores:
@@ -20,53 +39,64 @@ class Chores:
 
     def __init__(self) -> None:
         """Begin with nothing to do."""
-        self._running: dict[str, Deferred[None]] = {}
+        self._running: dict[str, dict[str, _Chore]] = {}
         self._closed = False
 
-    def do(
-        self,
-        name: str,
-        work: Callable[[], Coroutine[Deferred[Any], Any, None]],
-        failed: Callable[[Failure], object],
-    ) -> None:
+    def do(self, kind: str, name: str, work: Work, failed: Callable[[Failure], object]) -> None:
         """Begin something; what goes by the same name is given up for it.
 
         Args:
-            name: what it is.
-            work: does it.
+            kind: what it is; each has room of its own, that none waits for another.
+            name: to what it is done, unlike any other.
+            work: does it. It is stopped where it waits by what it is given, and nowhere else.
             failed: is told when it fails, and not when it is given up.
         """
-        self.drop(name)
+        running = self._running.setdefault(kind, {})
+        if name in running:
+            running.pop(name).running.cancel()
         if self._closed:
             return
-        if len(self._running) >= MOST_CHORES:
-            self._log.warn("{name} is left undone: too much is done already", name=name.split()[0])
+        if len(running) >= MOST_CHORES:
+            self._log.warn("{kind} is left undone: too much of it is done already", kind=kind)
             return
-        running = Deferred.fromCoroutine(work())
-        if not running.called:
-            self._running[name] = running
-        _ = running.addBoth(self._ended, name, running, failed)
+        chore = running[name] = _Chore()
+        chore.running = Deferred.fromCoroutine(work(chore))
+        _ = chore.running.addBoth(self._ended, running, name, chore, failed)
 
-    def drop(self, name: str) -> None:
-        """Give something up, if it is under way."""
-        running = self._running.pop(name, None)
-        if running is not None:
-            running.cancel()
+    async def drop(self, kind: str, name: str) -> bool:
+        """Give something up, and wait for that step of it that must not be given up half way.
+
+        Cancelling stops the waiting only.
+
+        Returns:
+            Whether it was under way.
+        """
+        chore = self._running.get(kind, {}).get(name)
+        if chore is None:
+            return False
+        over = chore.ended()
+        chore.stop(Superseded())
+        await over
+        return True
 
     def close(self) -> None:
-        """Give everything up, and begin nothing more."""
+        """Give everything up at once, and begin nothing more."""
         self._closed = True
-        for name in list(self._running):
-            self.drop(name)
+        for running in self._running.values():
+            for chore in list(running.values()):
+                chore.running.cancel()
 
     def _ended(
         self,
         result: Any,
+        running: dict[str, _Chore],
         name: str,
-        running: Deferred[None],
+        chore: _Chore,
         failed: Callable[[Failure], object],
     ) -> None:
-        if self._running.get(name) is running:
-            del self._running[name]
-        if isinstance(result, Failure) and not result.check(CancelledError):
+        if running.get(name) is chore:
+            del running[name]
+        while chore.watched_by:
+            chore.watched_by.pop(0).callback(None)
+        if isinstance(result, Failure) and not result.check(CancelledError, Superseded):
             failed(result)

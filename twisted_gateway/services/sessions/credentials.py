@@ -71,8 +71,6 @@ class Token:
 
     def refused(self, text: str) -> bool:
         """The API does not accept this token; says whether there is another by now."""
-        if self._fixed is not None:
-            return False
         self._until = 0.0
         return self.get() != text
 

@@ -1,16 +1,16 @@
 """A session's memory entity, into which is merged where its sandbox is.
 
-The memory service has no merge of its own: the entity is got, and put back with what is new. Where
-the service tells versions apart (`ETag`) a change in between is not lost.
+The memory service has no merge of its own: the entity is got, and put back with what is new, its
+other members byte for byte as they came. Where the service tells versions apart (`ETag`) a change
+in between is not lost.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
+import msgspec
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.iweb import IAgent
 
@@ -24,6 +24,8 @@ MOST_ENTITY_BYTES = 1_048_576
 """The largest entity that is merged into."""
 MOST_TRIES = 3
 """How often an entity is got anew that others change at the same time."""
+
+Members = dict[str, msgspec.Raw]
 
 _HEADERS = ((b"Accept", b"application/json"), (b"User-Agent", b"twisted-gateway"))
 
@@ -43,22 +45,34 @@ class Entity:
         self._agent = agent
         self._clock = clock
 
-    async def merge(self, session: str, members: Mapping[str, str]) -> None:
+    async def merge(
+        self, session: str, members: Mapping[str, str | None], *, make: bool = True
+    ) -> None:
         """Merge members, and `last_active_at`, into the entity of a session.
 
         Cancelling drops the connection; the entity is then as it was, or as it was to be.
+
+        Args:
+            session: its id.
+            members: text, or null.
+            make: whether an entity that is not there is made.
 
         Raises:
             UpstreamError: it could not be done.
         """
         url = self._url.replace(SESSION_ID, session)
         now = datetime.fromtimestamp(self._clock.seconds(), UTC)
-        new = {**members, "last_active_at": now.isoformat(timespec="seconds")}
+        values = {**members, "last_active_at": now.isoformat(timespec="seconds")}
+        new = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in values.items()}
         tries = 0
         while True:
             tries += 1
             got = await self._ask(b"GET", url)
-            answer = await self._ask(b"PUT", url, {**_tree(got), **new}, _condition(got))
+            old = _members(got)
+            if old is None and not make:
+                return
+            merged = msgspec.json.encode({**(old or {}), **new})
+            answer = await self._ask(b"PUT", url, merged, _condition(got))
             if 200 <= answer.code < 300:
                 return
             if answer.code not in (409, 412) or tries == MOST_TRIES:
@@ -68,12 +82,10 @@ class Entity:
         self,
         method: bytes,
         url: str,
-        tree: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
         more: tuple[tuple[bytes, bytes], ...] = (),
     ) -> WholeAnswer:
-        body = None
-        if tree is not None:
-            body = json.dumps(tree).encode("ascii")
+        if body is not None:
             more = (*more, (b"Content-Type", b"application/json"))
         return await ask(
             self._agent,
@@ -87,23 +99,20 @@ class Entity:
         )
 
 
-def _tree(got: WholeAnswer) -> Mapping[str, Any]:
-    """Read an entity; there may be none yet.
+def _members(got: WholeAnswer) -> Members | None:
+    """Take an entity apart; None where there is none yet.
 
     Raises:
         BadAnswer: it is nothing that could be merged into without losing something.
     """
     if got.code == 404:
-        return {}
+        return None
     if got.code != 200:
         raise BadAnswer(f"the GET was answered with status {got.code}")
     try:
-        tree = json.loads(got.body)
-    except (ValueError, RecursionError):
-        tree = None
-    if not isinstance(tree, dict):
-        raise BadAnswer("the entity is no JSON object")
-    return tree
+        return msgspec.json.decode(got.body, type=Members)
+    except (msgspec.DecodeError, RecursionError):
+        raise BadAnswer("the entity is no JSON object") from None
 
 
 def _condition(got: WholeAnswer) -> tuple[tuple[bytes, bytes], ...]:

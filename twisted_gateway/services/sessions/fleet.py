@@ -34,21 +34,24 @@ class Place:
     """Where a session's sandbox is.
 
     Attributes:
-        svc_dns: the DNS name of its Service.
+        svc_dns: the DNS name of its Service; None: it is nowhere.
         pod_name: its pod; None where the fleet controller does not say.
         pvc_name: the claim of its workspace; None where the fleet controller does not say.
         fleet: whether the fleet controller gave it.
     """
 
-    svc_dns: str
+    svc_dns: str | None
     pod_name: str | None = None
     pvc_name: str | None = None
     fleet: bool = False
 
-    def members(self) -> dict[str, str]:
-        """Give what is known of it, by the names that answers and memory entities have."""
-        named = {"svc_dns": self.svc_dns, "pod_name": self.pod_name, "pvc_name": self.pvc_name}
-        return {name: value for name, value in named.items() if value is not None}
+    def members(self) -> dict[str, str | None]:
+        """Give it by the names that answers and memory entities have; None for what is unknown."""
+        return {"svc_dns": self.svc_dns, "pod_name": self.pod_name, "pvc_name": self.pvc_name}
+
+
+NOWHERE = Place(None)
+"""Where a session's sandbox is that has been removed."""
 
 
 class NotAssigned(Exception):

@@ -1,5 +1,10 @@
 """The Kubernetes API over plain HTTP: objects are JSON trees, refusals `Status` objects.
 
+A 4xx is a word of the API's (`KubeRefusal`). A 5xx is none: a proxy may have given up an API server
+that carries the request out all the same, so it is told as no answer is (`KubeUnavailable`, an
+`UpstreamError`), and so is a 429, which asks for another try. None is made here: patience.py has
+the time.
+
 See https://kubernetes.io/docs/reference/using-api/api-concepts/ for verbs, watches and resource
 versions.
 """
@@ -11,7 +16,6 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from twisted.internet import task
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.config.sandbox import SessionsAdapter
@@ -19,7 +23,7 @@ from twisted_gateway.services.adapter import BadAnswer
 from twisted_gateway.services.sessions.credentials import Token
 from twisted_gateway.services.sessions.watch import Watch, open_watch
 from twisted_gateway.upstream.agent import UpstreamAgent
-from twisted_gateway.upstream.errors import ConnectFailed
+from twisted_gateway.upstream.errors import ConnectFailed, UpstreamError
 from twisted_gateway.upstream.whole import WholeAnswer, ask
 
 Tree = dict[str, Any]
@@ -33,9 +37,6 @@ PAGE_OBJECTS = 100
 MOST_PAGES = 100
 """How many pages of a list are read."""
 
-MOST_TRIES = 3
-"""How often a request is sent that the API has no room for (429), or could not serve yet."""
-MOST_PAUSE_SECONDS = 5.0
 MOST_MESSAGE_CHARACTERS = 1000
 
 _USER_AGENT = (b"User-Agent", b"twisted-gateway")
@@ -51,7 +52,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 class KubeRefusal(Exception):
-    """The API has refused, or failed: its own 4xx or 5xx.
+    """The API refuses: its own 4xx, but for 429.
 
     Attributes:
         status: its status.
@@ -77,11 +78,38 @@ class KubeRefusal(Exception):
         return self.status == 404
 
 
+class KubeUnavailable(UpstreamError):
+    """The API cannot serve a request now: a 5xx, a 429, or a quota that others write to.
+
+    What was asked may have been carried out all the same.
+
+    Attributes:
+        status: its status.
+        message: its sentence, bounded; "" where it gave none.
+        retry_after_seconds: how long it asks to be left alone; None where it does not say.
+    """
+
+    def __init__(
+        self, status: int, reason: str, message: str, retry_after_seconds: float | None
+    ) -> None:
+        """Take what the class documents, and the API's word for it, which may be ""."""
+        super().__init__(" ".join(f"the Kubernetes API answered {status} {reason}".split()))
+        self.status = status
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What tells a client of it."""
+        seconds = self.retry_after_seconds
+        return {} if seconds is None else {"Retry-After": f"{seconds:.0f}"}
+
+
 class Kube:
-    """Asks the API for the objects of one namespace.
+    """Asks the API for the objects of one namespace, once each time.
 
     Every method may be cancelled, which drops the connection, and raises `KubeRefusal` where the
-    API refuses, `UpstreamError` where it does not answer.
+    API refuses, `UpstreamError` where it does not answer, or only with a 5xx.
 
     Args:
         adapter: says where it is.
@@ -130,26 +158,28 @@ class Kube:
                 return None
             raise
 
-    async def delete(self, kind: str, name: str, uid: str | None = None) -> bool:
-        """Delete an object, if it is still the one with that uid.
+    async def delete(
+        self, kind: str, name: str, uid: str | None = None, version: str | None = None
+    ) -> bool:
+        """Delete an object, if it is still the one with that uid, and of that resource version.
 
         Returns:
-            False where there is none; True where it is gone or will be.
+            False where it is not, or there is none; True where it is gone or will be.
         """
         options: Tree = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": version}
+        options["preconditions"] = {key: one for key, one in wanted.items() if one is not None}
         try:
             await self._ask("DELETE", self._url(kind, name), options)
         except KubeRefusal as refusal:
-            if refusal.absent or (uid is not None and refusal.status == 409):
+            if refusal.absent or (options["preconditions"] and refusal.status == 409):
                 return False
             raise
         return True
 
-    async def list(self, kind: str, fields: str) -> AsyncIterator[Tree]:
-        """Give the objects that a field selector names, as pages of them come."""
-        query = {"fieldSelector": fields, "limit": str(PAGE_OBJECTS)}
+    async def list(self, kind: str) -> AsyncIterator[Tree]:
+        """Give the objects of a kind, as pages of them come."""
+        query = {"limit": str(PAGE_OBJECTS)}
         for _ in range(MOST_PAGES):
             page = await self._ask("GET", self._url(kind, "", query))
             for one in page.get("items") or ():
@@ -161,13 +191,22 @@ class Kube:
                 return
             query["continue"] = str(after)
 
-    async def watch(self, kind: str, tree: Tree, seconds: float) -> Watch:
-        """Watch an object from the version in `tree` on, for so long."""
-        metadata = tree["metadata"]
+    async def look(self, kind: str, name: str) -> tuple[Tree | None, str]:
+        """Get an object, None where there is none, and the version to watch it from."""
+        query = {"fieldSelector": f"metadata.name={name}"}
+        page = await self._ask("GET", self._url(kind, "", query))
+        metadata, items = page.get("metadata"), page.get("items") or ()
+        if not isinstance(metadata, dict) or not isinstance(items, list | tuple):
+            raise BadAnswer("the Kubernetes API's answer is no list")
+        found = [one for one in items if isinstance(one, dict) and _is_named(one, name)]
+        return (found[0] if found else None), str(metadata.get("resourceVersion", ""))
+
+    async def watch(self, kind: str, name: str, version: str, seconds: float) -> Watch:
+        """Watch an object from a version on, for so long."""
         query = {
             "watch": "1",
-            "fieldSelector": f"metadata.name={metadata['name']}",
-            "resourceVersion": str(metadata.get("resourceVersion", "")),
+            "fieldSelector": f"metadata.name={name}",
+            "resourceVersion": version,
             "timeoutSeconds": str(max(1, round(seconds))),
         }
         url = self._url(kind, "", query)
@@ -177,7 +216,7 @@ class Kube:
             headers = _headers(self._token.get())
             watch = await open_watch(self._agent, self._clock, url, headers, ANSWER_SECONDS)
         if isinstance(watch, WholeAnswer):
-            raise _refusal(watch)
+            raise _fault(watch)
         return watch
 
     # One request
@@ -193,42 +232,33 @@ class Kube:
     async def _ask(
         self, method: str, url: str, tree: Tree | None = None, content_type: bytes = _TREE
     ) -> Tree:
-        body = None if tree is None else json.dumps(tree).encode("ascii")
-        tries = 0
-        while True:
-            tries += 1
-            token = self._token.get()
-            headers = _headers(token)
-            if body is not None:
-                headers.append((b"Content-Type", content_type))
-            answer = await ask(
-                self._agent,
-                self._clock,
-                method.encode("ascii"),
-                url,
-                headers,
-                body,
-                limit_bytes=MOST_ANSWER_BYTES,
-                seconds=ANSWER_SECONDS,
-            )
-            if 200 <= answer.code < 300:
-                return _object(answer)
-            refusal = _refusal(answer)
-            if isinstance(refusal, BadAnswer):
-                raise refusal
-            if tries >= MOST_TRIES or not await self._may_help(refusal, answer, token):
-                raise refusal
+        token = self._token.get()
+        answer = await self._send(method, url, token, tree, content_type)
+        if answer.code == 401 and self._token.refused(token):
+            # Kubernetes has rotated it: there is another one by now.
+            answer = await self._send(method, url, self._token.get(), tree, content_type)
+        if 200 <= answer.code < 300:
+            return _object(answer)
+        raise _fault(answer)
 
-    async def _may_help(self, refusal: KubeRefusal, answer: WholeAnswer, token: str) -> bool:
-        """Whether the request may be sent again, once this returns."""
-        if refusal.status == 401:
-            return self._token.refused(token)
-        crowded = refusal.status == 429
-        # A quota that others write to at the same time; nothing was made.
-        contended = refusal.status == 409 and refusal.reason == "Conflict" and _is_quota(refusal)
-        if crowded or contended:
-            await task.deferLater(self._clock, _pause_seconds(answer), lambda: None)
-        return crowded or contended
+    async def _send(
+        self, method: str, url: str, token: str, tree: Tree | None, content_type: bytes
+    ) -> WholeAnswer:
+        headers = _headers(token)
+        body = None
+        if tree is not None:
+            body = json.dumps(tree).encode("ascii")
+            headers.append((b"Content-Type", content_type))
+        return await ask(
+            self._agent,
+            self._clock,
+            method.encode("ascii"),
+            url,
+            headers,
+            body,
+            limit_bytes=MOST_ANSWER_BYTES,
+            seconds=ANSWER_SECONDS,
+        )
 
 
 def _headers(token: str) -> list[tuple[bytes, bytes]]:
@@ -237,6 +267,11 @@ def _headers(token: str) -> list[tuple[bytes, bytes]]:
         _USER_AGENT,
         (b"Authorization", b"Bearer " + token.encode("ascii")),
     ]
+
+
+def _is_named(tree: Tree, name: str) -> bool:
+    metadata = tree.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("name") == name
 
 
 def _object(answer: WholeAnswer) -> Tree:
@@ -249,21 +284,23 @@ def _object(answer: WholeAnswer) -> Tree:
     return tree
 
 
-def _refusal(answer: WholeAnswer) -> KubeRefusal | BadAnswer:
+def _fault(answer: WholeAnswer) -> KubeRefusal | UpstreamError:
+    """Say what an answer means that is not the one that was asked for."""
     if answer.code < 400:
         return BadAnswer(f"the Kubernetes API answered with status {answer.code}")
     tree = _json(answer.body)
     status = tree if isinstance(tree, dict) and tree.get("kind") == "Status" else {}
-    reason, message = status.get("reason"), status.get("message")
-    return KubeRefusal(
-        answer.code,
-        reason if isinstance(reason, str) else "",
-        _printable(message) if isinstance(message, str) else "",
-    )
+    reason = _printable(status.get("reason"))
+    message = _printable(status.get("message"))
+    # Two that are charged to one quota at once; the API has given up its own tries.
+    contended = answer.code == 409 and reason == "Conflict" and "resourcequotas" in message
+    if answer.code >= 500 or answer.code == 429 or contended:
+        return KubeUnavailable(answer.code, reason, message, _retry_after(answer))
+    return KubeRefusal(answer.code, reason, message)
 
 
-def _printable(text: str) -> str:
-    bounded = text[:MOST_MESSAGE_CHARACTERS]
+def _printable(text: object) -> str:
+    bounded = text[:MOST_MESSAGE_CHARACTERS] if isinstance(text, str) else ""
     return "".join(one if one.isprintable() else " " for one in bounded)
 
 
@@ -274,11 +311,6 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _is_quota(refusal: KubeRefusal) -> bool:
-    return "resourcequotas" in refusal.message
-
-
-def _pause_seconds(answer: WholeAnswer) -> float:
-    values = answer.headers.getRawHeaders(b"Retry-After") or [b"1"]
-    seconds = float(values[0]) if values[0].isdigit() and len(values[0]) < 6 else 1.0
-    return min(max(seconds, 0.1), MOST_PAUSE_SECONDS)
+def _retry_after(answer: WholeAnswer) -> float | None:
+    values = answer.headers.getRawHeaders(b"Retry-After") or [b""]
+    return float(values[0]) if values[0].isdigit() and len(values[0]) < 6 else None

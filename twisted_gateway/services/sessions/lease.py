@@ -1,8 +1,11 @@
 """A Lease: of all replicas one holds it at a time (coordination.k8s.io/v1).
 
 As with Kubernetes' own leader election, no clock is compared with another's: a Lease has expired
-when the replica itself has seen it unchanged for as long as it lasts. What two replicas write at
-once is told apart by the resource version, so that one of them loses.
+when the replica itself has seen it unchanged for as long as it lasts. That is counted in looks, so
+that a clock that is set, the replica's own, makes no Lease expire. What two replicas write at once
+is told apart by the resource version, so that one of them loses.
+
+See https://kubernetes.io/docs/concepts/architecture/leases/
 """
 
 from __future__ import annotations
@@ -17,30 +20,38 @@ from twisted_gateway.services.sessions.names import LEASE
 
 
 class Lease:
-    """One replica's claim to the Lease.
+    """One replica's claim to the Lease, which lasts for two intervals from its last renewal.
 
     Args:
         kube: the API.
-        clock: for the time.
+        clock: for the time of day that is written into it, for people to read.
         holder: what this replica is called, unlike any other.
-        seconds: how long it lasts from its last renewal.
+        interval_seconds: the time between two calls of `hold`.
         namespace: where it is.
     """
 
     def __init__(
-        self, kube: Kube, clock: IReactorTime, *, holder: str, seconds: float, namespace: str
+        self,
+        kube: Kube,
+        clock: IReactorTime,
+        *,
+        holder: str,
+        interval_seconds: float,
+        namespace: str,
     ) -> None:
         """Have seen none yet."""
         self._kube = kube
         self._clock = clock
         self._holder = holder
-        self._seconds = seconds
+        self._interval_seconds = interval_seconds
+        # It outlasts a renewal that comes late, and not the loss of its holder by much.
+        self._seconds = 2 * interval_seconds
         self._namespace = namespace
         self._version: str | None = None
-        self._seen_at = 0.0
+        self._unchanged_looks = 0
 
     async def hold(self) -> bool:
-        """Take the Lease or renew it; False while another replica holds it.
+        """Take the Lease or renew it, once an interval; False while another replica holds it.
 
         Cancelling drops the connection. Raises what `Kube` does.
         """
@@ -55,7 +66,9 @@ class Lease:
         version = str(found["metadata"].get("resourceVersion"))
         if version != self._version:
             self._version = version
-            self._seen_at = self._clock.seconds()
+            self._unchanged_looks = 0
+        else:
+            self._unchanged_looks += 1
         spec = _spec(found)
         holder = spec.get("holderIdentity")
         if not holder or holder == self._holder:
@@ -63,7 +76,7 @@ class Lease:
         lasts = spec.get("leaseDurationSeconds")
         # Its holder says how long it lasts: that of another configuration may differ from ours.
         seconds = lasts if isinstance(lasts, int) and lasts > 0 else self._seconds
-        return self._clock.seconds() - self._seen_at >= seconds
+        return self._unchanged_looks * self._interval_seconds >= seconds
 
     def _tree(self, found: Tree | None) -> Tree:
         before = {} if found is None else _spec(found)

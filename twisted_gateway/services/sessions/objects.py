@@ -53,8 +53,19 @@ def claim(adapter: SessionsAdapter, session: str) -> Tree:
     return _object("v1", "PersistentVolumeClaim", adapter, claim_name(session), session, spec)
 
 
-def service(adapter: SessionsAdapter, session: str) -> Tree:
-    """Give the Service that has a session's pod behind it."""
+def is_leaving(tree: Mapping[str, Any]) -> bool:
+    """Whether an object is being deleted."""
+    return tree["metadata"].get("deletionTimestamp") is not None
+
+
+def is_owned_by(service: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Whether a Service stays for as long as a pod does; one that nobody owns stays for good."""
+    owners = service["metadata"].get("ownerReferences") or ()
+    return not owners or any(one.get("uid") == pod["metadata"]["uid"] for one in owners)
+
+
+def service(adapter: SessionsAdapter, session: str, pod: Mapping[str, Any]) -> Tree:
+    """Give the Service that has a session's pod behind it, and goes when that very pod goes."""
     port = {
         "name": _PORT_NAME,
         "port": adapter.port,
@@ -63,7 +74,12 @@ def service(adapter: SessionsAdapter, session: str) -> Tree:
         "targetPort": _PORT_NAME,
     }
     spec: Tree = {"selector": {_INSTANCE: pod_name(session)}, "ports": [port]}
-    return _object("v1", "Service", adapter, pod_name(session), session, spec)
+    tree = _object("v1", "Service", adapter, pod_name(session), session, spec)
+    owned = pod["metadata"]
+    # Kubernetes' garbage collector sees to that; no right is needed for it.
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": owned["name"], "uid": owned["uid"]}
+    tree["metadata"]["ownerReferences"] = [owner]
+    return tree
 
 
 def pod(adapter: SessionsAdapter, session: str) -> Tree:

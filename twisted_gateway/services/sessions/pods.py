@@ -40,6 +40,15 @@ def stage(pod: Mapping[str, Any]) -> Stage:
     return Stage.STARTING
 
 
+def readiness(pod: Mapping[str, Any]) -> str:
+    """Give what stays the same for as long as a pod's readiness does, and the pod itself.
+
+    It has a time of the pod's node in it, to be compared and not read: nobody knows its clock.
+    """
+    changed = _condition(_mapping(pod.get("status")), "Ready").get("lastTransitionTime")
+    return f"{pod['metadata'].get('uid')} {changed}"
+
+
 def seen(pod: Mapping[str, Any]) -> str:
     """Say why a pod does not serve, in Kubernetes' own words: `Pending, ImagePullBackOff`."""
     status = _mapping(pod.get("status"))

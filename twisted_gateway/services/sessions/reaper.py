@@ -1,10 +1,17 @@
-"""The reaper: removes the pods of sandboxes that have ended, in one replica at a time.
+"""The reaper: removes the pods of sandboxes that nobody uses any more, in one replica at a time.
 
-Workspaces and Services stay: a session is resumed with them. A sandbox that does not get to
-running is removed too, after long: nobody waits for it any more, and it would stay for good.
+    a pod that has ended                              at once
+    a pod that starts, or runs and is not Ready       when it has been so for `STARTING_SECONDS`:
+                                                      nobody waits any more, and it would stay
+
+A pod's Service goes with it, for the pod owns it (objects.py). Workspaces stay: a session is
+resumed with them. Time is counted in looks, by what this process has seen itself: no other clock is
+believed, and a clock that is set ends nobody's time.
 """
 
 from __future__ import annotations
+
+import math
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -16,14 +23,14 @@ from twisted_gateway.services.sessions.kube import PODS, Kube, KubeRefusal, Tree
 from twisted_gateway.services.sessions.lease import Lease
 from twisted_gateway.services.sessions.names import POD_PREFIX
 from twisted_gateway.services.sessions.objects import is_ours
-from twisted_gateway.services.sessions.pods import Stage, seen, stage
+from twisted_gateway.services.sessions.pods import Stage, readiness, seen, stage
 from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.upstream.errors import UpstreamError
 
 FIRST_SECONDS = 10.0
 """When the first look is, at most: a gateway that is restarted often looks all the same."""
 STARTING_SECONDS = 900.0
-"""How long a sandbox may take to get to running before it is given up."""
+"""How long a sandbox may take to become Ready, or to become it again, before it is given up."""
 
 
 class Reaper:
@@ -45,16 +52,17 @@ class Reaper:
         self._kube = kube
         self._clock = clock
         self._interval_seconds = adapter.reaper_interval_minutes * 60
-        # It outlasts a look that comes late, and not the loss of its holder by much.
+        self._patience_looks = math.ceil(STARTING_SECONDS / self._interval_seconds)
         self._lease = Lease(
             kube,
             clock,
             holder=replica,
-            seconds=2 * self._interval_seconds,
+            interval_seconds=self._interval_seconds,
             namespace=adapter.namespace,
         )
         self._repeats = Repeats(clock, interval_seconds=3600)
-        self._starting: dict[str, float] = {}
+        # Of pods that start: how many looks ago each was seen first.
+        self._starting: dict[str, int] = {}
         self._timer: IDelayedCall | None = None
         self._look: Deferred[None] | None = None
 
@@ -103,36 +111,33 @@ class Reaper:
         )
 
     async def _reap(self) -> None:
-        stuck: dict[str, float] = {}
-        async for pod in self._kube.list(PODS, "status.phase!=Running"):
-            if not str(pod["metadata"].get("name", "")).startswith(POD_PREFIX):
+        starting: dict[str, int] = {}
+        async for pod in self._kube.list(PODS):
+            name = str(pod["metadata"].get("name", ""))
+            if not name.startswith(POD_PREFIX):
                 continue
             now = stage(pod)
-            if now is Stage.ENDED or (now is Stage.STARTING and self._is_stuck(pod, stuck)):
-                await self._remove(pod)
-        self._starting = stuck
+            if now is Stage.ENDED or (now is Stage.STARTING and self._is_stuck(pod, starting)):
+                await self._remove(name, pod)
+        self._starting = starting
 
-    def _is_stuck(self, pod: Tree, stuck: dict[str, float]) -> bool:
-        """Whether a pod of ours has been starting for too long, by our own clock."""
+    def _is_stuck(self, pod: Tree, starting: dict[str, int]) -> bool:
+        """Whether a pod of ours has been starting for too long."""
         if not is_ours(pod):
             return False
-        uid = str(pod["metadata"].get("uid"))
-        now = self._clock.seconds()
-        since = stuck[uid] = self._starting.get(uid, now)
-        return now - since >= STARTING_SECONDS
+        key = readiness(pod)
+        looks = starting[key] = self._starting.get(key, -1) + 1
+        return looks >= self._patience_looks
 
-    async def _remove(self, pod: Tree) -> None:
-        metadata = pod["metadata"]
+    async def _remove(self, name: str, pod: Tree) -> None:
         try:
             # That very one: by now somebody may have put another in its place.
-            removed = await self._kube.delete(PODS, metadata["name"], metadata["uid"])
+            removed = await self._kube.delete(PODS, name, pod["metadata"]["uid"])
         except KubeRefusal as refusal:
             # One that may not be deleted keeps none of the others.
             self._complain(refusal)
             return
         if removed:
             self._log.info(
-                "removed the pod {name} ({seen}); its workspace stays",
-                name=metadata["name"],
-                seen=seen(pod),
+                "removed the pod {name} ({seen}); its workspace stays", name=name, seen=seen(pod)
             )
