@@ -9,6 +9,9 @@ from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublish
 from tests.stack import CONFIG, Stack
 from tests.support import TestCase
 from twisted_gateway import __version__
+from twisted_gateway.banner import banner, beyond_limits
+from twisted_gateway.cgroup import Limits
+from twisted_gateway.config.load import load
 
 
 class BannerTests(TestCase):
@@ -37,6 +40,30 @@ class BannerTests(TestCase):
             "clients identified: no",
         )
         self.assertTrue(lines[4].startswith("reasoning: engine=vllm"))
+
+    def test_what_it_may_use(self) -> None:
+        """Quota and memory limit as they were seen, in the second line."""
+        config = load(CONFIG, name="c", environ={}, read_file=str)
+        limits = Limits(usable_cpus=2, quota_cpus=0.5, memory_bytes=512 * 2**20)
+        line = list(banner(config, "off", limits))[1]
+        self.assertTrue(
+            line.startswith("may use 0.5 CPUs by quota, of 2; 512 MiB of memory;"), line
+        )
+
+    def test_more_bodies_than_memory(self) -> None:
+        """A warning where as many bodies as may be held would not fit; else none."""
+        config = load(CONFIG, name="c", environ={}, read_file=str)
+        self.assertEqual(config.max_held_bytes, 256 * 2**20)
+        said = {
+            mib: list(beyond_limits(config, Limits(2, memory_bytes=mib * 2**20)))
+            for mib in (256, 383, 384, 512)
+        }
+        self.assertEqual(
+            {mib: len(lines) for mib, lines in said.items()}, {256: 1, 383: 1, 384: 0, 512: 0}
+        )
+        self.assertTrue(said[256][0].startswith("maxHeldBytes=268435456 and "), said[256])
+        self.assertEqual(list(beyond_limits(config, Limits(2))), [])
+        self.assertEqual(list(beyond_limits(config, None)), [])
 
     def test_no_credential_is_in_it(self) -> None:
         """Keys and tokens stay in the configuration."""

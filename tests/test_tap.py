@@ -8,23 +8,25 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import Application, IServiceMaker, MultiService
 from twisted.internet.error import CannotListenError
 from twisted.internet.testing import MemoryReactorClock
-from twisted.logger import ILogObserver
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from twisted.plugin import getPlugins
 from twisted.python.usage import UsageError
 
 from tests.support import TestCase
+from twisted_gateway.cgroup import Limits
 from twisted_gateway.config.load import load
 from twisted_gateway.service import Gateway
 from twisted_gateway.tap import Options, _Demo, _Process, makeService
 from twisted_gateway.telemetry.access import AccessLog
 from twisted_gateway.telemetry.tracing import NoTracing
 
+LIMITS = Limits(usable_cpus=64, quota_cpus=0.5, memory_bytes=100_000_000)
 GOOD = "models: {a: {upstream: 'http://127.0.0.1:1', apiKey: sesame}}\n"
 BAD = """\
 models:
@@ -107,18 +109,34 @@ class CommandLine(TestCase):
         """The service of a process, on a reactor in memory."""
         reactor: Any = MemoryReactorClock()
         reactor.callFromThread = lambda act: act()
+        self.threads: list[int] = []
+        reactor.suggestThreadPoolSize = self.threads.append
         gateway = Gateway(
             reactor,
             load(config, name="c", environ={}, read_file=str),
             registry=CollectorRegistry(),
             tracing=NoTracing(),
             access_log=AccessLog(),
+            limits=LIMITS,
         )
-        process = _Process(reactor, gateway)
+        process = _Process(reactor, gateway, LIMITS)
         self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         self.addCleanup(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
         self.addCleanup(signal.signal, signal.SIGHUP, signal.getsignal(signal.SIGHUP))
         return reactor, gateway, process
+
+    def test_threads_by_the_quota(self) -> None:
+        """The reactor's pool is as large as the quota asks for, and the log says what was seen."""
+        _, _, process = self._process()
+        events: list[LogEvent] = []
+        observer = cast(ILogObserver, events.append)
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        process.startService()
+        self.assertEqual(self.threads, [5])
+        said = "\n".join(map(formatEvent, events))
+        self.assertIn("may use 0.5 CPUs by quota, of 64;", said)
+        self.assertIn("more than the memory limit of 100000000", said)
 
     def test_sigterm_drains_and_then_stops(self) -> None:
         """The reactor runs on until the drain is over; then it stops, and twistd exits 0."""
@@ -166,9 +184,12 @@ class CommandLine(TestCase):
         reactor.listenTCP = lambda port, *a, **k: listen(port or next(free), *a, **k)
         options = Options()
         options.parseOptions(["--demo", "-l", "tcp:9999"])
-        demo = _Demo(reactor, options)
+        threads: list[int] = []
+        reactor.suggestThreadPoolSize = threads.append
+        demo = _Demo(reactor, options, Limits(usable_cpus=1))
         demo.startService()
         self.assertEqual(len(reactor.tcpServers), 3)
+        self.assertEqual(threads, [5])
         reactor.advance(1)
         self.assertIn("http://127.0.0.1:9999/status", self.out.getvalue())
         self.assertIn("curl -N http://127.0.0.1:9999/v1/chat/completions", self.out.getvalue())

@@ -7,18 +7,42 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 from twisted_gateway import __version__
+from twisted_gateway.cgroup import Limits
 from twisted_gateway.config.schema import Config
 
+BESIDE_BODIES_BYTES = 128 << 20
+"""What a gateway needs beside the bodies that it holds, as measured with a thousand streams."""
 
-def banner(config: Config, tracing: str) -> Iterator[str]:
+
+def beyond_limits(config: Config, limits: Limits | None) -> Iterator[str]:
+    """Give a warning for what a configuration allows and the memory limit does not.
+
+    Args:
+        config: the configuration in force.
+        limits: what the process may use; None: nobody has looked.
+    """
+    if limits is None or limits.memory_bytes is None:
+        return
+    if config.max_held_bytes + BESIDE_BODIES_BYTES > limits.memory_bytes:
+        yield (
+            f"maxHeldBytes={config.max_held_bytes} and {BESIDE_BODIES_BYTES} for everything else "
+            f"are more than the memory limit of {limits.memory_bytes}: with as many bodies the "
+            "kernel ends this process"
+        )
+
+
+def banner(config: Config, tracing: str, limits: Limits | None = None) -> Iterator[str]:
     """Give the lines, without credentials; what is in force of each model is said by the fleet.
 
     Args:
         config: the configuration in force.
         tracing: where traces go, in words (`Tracing.describe`).
+        limits: what the process may use; None: nobody has looked.
     """
     python, twisted = platform.python_version(), version("twisted")
     yield f"twisted-gateway {__version__} on Python {python}, Twisted {twisted}"
+    if limits is not None:
+        yield f"may use {limits.describe()}"
     admin = ", ".join(config.admin_listen) or "with the others"
     yield f"listens at {', '.join(config.listen)}; operations: {admin}"
 

@@ -15,7 +15,8 @@ from twisted.internet import task
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.logger import Logger
 
-from twisted_gateway.banner import banner
+from twisted_gateway.banner import banner, beyond_limits
+from twisted_gateway.cgroup import Limits
 from twisted_gateway.config.load import ConfigError
 from twisted_gateway.config.schema import Config, Model
 from twisted_gateway.core.outcome import Outcome
@@ -71,6 +72,7 @@ class Gateway(MultiService):
         tracing: traces, or the null object.
         access_log: writes a line for each request.
         load: reads the configuration anew, for `reload`; None: it cannot be reloaded.
+        limits: what the process may use, which the log says.
     """
 
     _log = Logger()
@@ -84,6 +86,7 @@ class Gateway(MultiService):
         tracing: Tracing,
         access_log: AccessLog,
         load: Callable[[], Config] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Put the parts together; nothing listens or polls before `startService`."""
         super().__init__()
@@ -91,6 +94,7 @@ class Gateway(MultiService):
         self._config = config
         self._bounds = Bounds.of(config)
         self._load = load
+        self._limits = limits
         self._tracing = tracing
         self._repeats = Repeats(reactor)
         self._listeners: list[StreamServerEndpointService] = []
@@ -155,7 +159,7 @@ class Gateway(MultiService):
 
     def startService(self) -> None:
         """Observe, gate and listen."""
-        for line in banner(self._config, self._tracing.describe()):
+        for line in banner(self._config, self._tracing.describe(), self._limits):
             self._log.info("{line}", line=line)
         self._adopt(self._config)
         self.peers.start(self._config)
@@ -217,7 +221,7 @@ class Gateway(MultiService):
         self.operations.status.configured(["it could not be put in force; the log has why"])
         # What may raise comes first: a configuration is in force whole, or not at all.
         services = self._service_side.build(config)
-        for warning in config.warnings:
+        for warning in (*config.warnings, *beyond_limits(config, self._limits)):
             self._log.warn("{words}", words=warning)
         observed = [model.name for model in config.models.values() if model.observed]
         self.metrics.configure(list(config.models), observed, gen_ai=config.gen_ai_metrics)

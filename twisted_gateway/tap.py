@@ -18,6 +18,7 @@ from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
 
+from twisted_gateway.cgroup import Limits, read_limits
 from twisted_gateway.config.dump import dump
 from twisted_gateway.config.jsonschema import json_schema
 from twisted_gateway.config.load import ConfigError, load, load_file
@@ -90,24 +91,28 @@ def makeService(options: Options) -> IService:
     """
     from twisted.internet import reactor
 
+    limits = read_limits()
     if options["demo"]:
-        return _Demo(reactor, options)
+        return _Demo(reactor, options, limits)
     config = _load_or_exit(options)
     path = _config_path(options)
-    gateway = _gateway(reactor, config, lambda: _load(options))
+    gateway = _gateway(reactor, config, lambda: _load(options), limits)
     if config.reload == "watch":
         Watcher(reactor, path, gateway.reload).setServiceParent(gateway)
-    return _Process(reactor, gateway, daemon=_in_background(options))
+    return _Process(reactor, gateway, limits, daemon=_in_background(options))
 
 
 class _Process(MultiService):
-    """The gateway with what belongs to its process: signals, and the form of the log."""
+    """The gateway with what belongs to its process: signals, threads, and the form of the log."""
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, gateway: Gateway, *, daemon: bool = False) -> None:
+    def __init__(
+        self, reactor: Any, gateway: Gateway, limits: Limits, *, daemon: bool = False
+    ) -> None:
         super().__init__()
         self._daemon = daemon
+        self._limits = limits
         self._reactor = reactor
         self._gateway = gateway
         self._draining = False
@@ -126,6 +131,7 @@ class _Process(MultiService):
             SystemExit: 1, a listener's port cannot be had; it has been said which.
             CannotListenError: the same, where twistd has put itself into the background.
         """
+        self._reactor.suggestThreadPoolSize(self._limits.threads)
         try:
             super().startService()
         except (CannotListenError, OSError) as fault:
@@ -161,10 +167,11 @@ class _Demo(MultiService):
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, options: Options) -> None:
+    def __init__(self, reactor: Any, options: Options, limits: Limits) -> None:
         super().__init__()
         self._reactor = reactor
         self._options = options
+        self._limits = limits
         self._engines: Any = None
 
     def startService(self) -> None:
@@ -185,8 +192,8 @@ class _Demo(MultiService):
                 speed,
             )
             config = load(text, name="demo", environ={}, read_file=_no_file)
-            gateway = _gateway(self._reactor, config, None)
-            _Process(self._reactor, gateway).setServiceParent(self)
+            gateway = _gateway(self._reactor, config, None, self._limits)
+            _Process(self._reactor, gateway, self._limits).setServiceParent(self)
             # After what the log has to say at the start, so that it stays in sight.
             self._reactor.callLater(_HELLO_SECONDS, self._say_hello, config, speed)
 
@@ -223,7 +230,9 @@ class _Demo(MultiService):
         )
 
 
-def _gateway(reactor: Any, config: Config, reload: Callable[[], Config] | None) -> Gateway:
+def _gateway(
+    reactor: Any, config: Config, reload: Callable[[], Config] | None, limits: Limits
+) -> Gateway:
     registry = CollectorRegistry()
     register_process(registry)
     return Gateway(
@@ -233,6 +242,7 @@ def _gateway(reactor: Any, config: Config, reload: Callable[[], Config] | None) 
         tracing=tracing.start(os.environ, reactor, reactor),
         access_log=AccessLog(debug=_log_level() == "debug"),
         load=reload,
+        limits=limits,
     )
 
 
