@@ -18,6 +18,7 @@ from twisted.internet.task import Clock
 from tests.check.network import Network
 from tests.support import TestCase
 from twisted_gateway.check import commandline, given, tool
+from twisted_gateway.console.console import Console
 from twisted_gateway.upstream.agent import UpstreamAgent
 
 PUBLIC, ADMIN = "http://gateway:8080", "http://gateway:9090"
@@ -111,12 +112,14 @@ class ScriptedGateway:
         came: the requests that came.
         says: what decides (`Came.key`) -> the answer, or what gives it.
         objects: what is in the store.
+        connections: those that were made, the latest last.
         servers: port -> factory.
     """
 
     def __init__(self) -> None:
         self.came: list[Came] = []
         self.objects: dict[str, bytes] = {}
+        self.connections: list[Protocol] = []
         self.servers: dict[int, Any] = {port: _Factory(self, port) for port in (8080, 9090)}
         self.says: dict[str, Answer] = {
             **{path: self.admin(Says(200, {"status": "ok"})) for path in _HEALTH},
@@ -205,7 +208,9 @@ class _Factory:
         self._port = port
 
     def buildProtocol(self, address: Any) -> Protocol:
-        return _Server(self._gateway, self._port)
+        server = _Server(self._gateway, self._port)
+        self._gateway.connections.append(server)
+        return server
 
 
 class _Server(Protocol):
@@ -300,7 +305,8 @@ class ToolTestCase(TestCase):
         line = [PUBLIC, *(["--admin", ADMIN] if admin else []), *arguments]
         chosen = commandline.options(line)
         run = given.run(chosen, self.environ)
-        made = Deferred.fromCoroutine(tool._check(self.reactor, chosen, run))
+        console = Console(commandline.PROGRAM)
+        made = Deferred.fromCoroutine(tool._check(self.reactor, console, chosen, run))
         self.reactor.run()
         self.settle()
         return made

@@ -189,8 +189,17 @@ class BadTests(ToolTestCase):
     def test_endless(self) -> None:
         """An answer without an end is cut off."""
         self.gateway.says["/metrics"] = Says(200, b"x" * (8 * 1024 * 1024 + 1))
+        self.gateway.says["/v1/services"] = Says(200, b"[],".ljust(1024 * 1024 + 1))
         self.assertEqual(self.check(), 1)
-        self.assertIn("longer than", self.rows()["metrics"][1])
+        self.assertIn("longer than 8388608 bytes", self.rows()["metrics"][1])
+        # As objects it would take many times its length.
+        self.assertIn("longer than 1048576 bytes", self.rows()["services"][1])
+
+    def test_long_metrics(self) -> None:
+        """A page of metrics may be longer: nothing is made of it."""
+        page = b"gateway_requests_total 1\n".ljust(2 * 1024 * 1024)
+        self.gateway.says["/metrics"] = self.gateway.admin(Says(200, page, "text/plain"))
+        self.assertEqual(self.check(), 0)
 
     def test_odd_answers(self) -> None:
         """Whatever JSON is answered to anything, it is a failure at most, and never a crash."""
@@ -242,21 +251,73 @@ class TokenTests(ToolTestCase):
         self.assertEqual(bore, {"/v1/services", "iam/list-users"})
         self.assertEqual(self.verdicts()["iam-list iam"], "ok")
 
-    def test_model_with_token(self) -> None:
-        """A model that takes a token is asked with it, after it said so."""
+    def guard(self, **about: Any) -> None:
+        """Let chats be refused without the token, and say so of the model in /status.json."""
 
         def guarded(came: Came) -> Says:
             if came.headers.get("authorization") != f"Bearer {TOKEN}":
                 return problem(401, "unauthorized")
             return self.gateway._chat(came)
 
+        described = {"models": {"m": {"aliases": ["gpt-4o"], **about}}}
         self.gateway.says["/v1/chat/completions"] = guarded
-        self.assertEqual(self.check(*WITH_TOKEN), 0)
+        self.gateway.says["/status.json"] = self.gateway.admin(Says(200, described))
+
+    def bore(self) -> list[str | None]:
+        """What the requests to models bore."""
+        return [one.headers.get("authorization") for one in self.gateway.came if "chat" in one.path]
+
+    def test_model_with_token(self) -> None:
+        """A model is asked with the token where the gateway says that it takes one for it."""
+        for models in ((), ("--models", "gpt-4o")):
+            self.again()
+            self.guard(require_auth=True)
+            self.assertEqual(self.check(*WITH_TOKEN, *models), 0, self.printed.getvalue())
+            self.assertEqual(set(self.bore()), {f"Bearer {TOKEN}"})
         self.again()
-        self.gateway.says["/v1/chat/completions"] = guarded
+        self.guard(require_auth=True)
         self.assertEqual(self.check(), 1)
         self.assertIn("status 401", self.rows()["chat m"][1])
         self.assertEqual(self.rows()["unknown-model"][0], "skipped")
+
+    def test_engine_that_speaks_as_the_gateway(self) -> None:
+        """An engine that answers in the gateway's own words is not sent the token."""
+        for about, arguments in (
+            ({"require_auth": False}, ()),
+            ({"require_auth": False}, ("--token-to-models",)),
+            ({}, ()),
+            ({"require_auth": "yes"}, ()),
+        ):
+            self.again()
+            self.guard(**about)
+            self.assertEqual(self.check(*WITH_TOKEN, *arguments), 1)
+            self.assertEqual(set(self.bore()), {None})
+            verdict, said = self.rows()["chat m"]
+            self.assertEqual(verdict, "FAILED")
+            self.assertEqual("--token-to-models" in said, about.get("require_auth") is not False)
+
+    def test_one_of_several(self) -> None:
+        """Where models differ no token is needed to hear that there is no such model."""
+        self.guard(require_auth=True)
+        described: dict[str, Any] = {"m": {"require_auth": True}, "n": {"require_auth": False}}
+        self.gateway.says["/status.json"] = self.gateway.admin(Says(200, {"models": described}))
+        self.check(*WITH_TOKEN)
+        unknown = next(one for one in self.gateway.came if "chat" in one.path)
+        self.assertNotIn("authorization", unknown.headers)
+        self.assertEqual(self.verdicts()["stream m"], "ok")
+
+    def test_nobody_says(self) -> None:
+        """Where only the public side is seen the user has to say that models may have the token."""
+        self.guard(require_auth=True)
+        self.assertEqual(self.check(*WITH_TOKEN, admin=False), 1)
+        self.assertEqual(set(self.bore()), {None})
+        self.assertIn("--token-to-models sends it", self.rows()["chat m"][1])
+        self.assertEqual(self.rows()["unknown-model"][0], "skipped")
+        self.again()
+        self.guard()
+        self.assertEqual(self.check(*WITH_TOKEN, "--token-to-models", admin=False), 0)
+        # It is asked for first, all the same.
+        self.assertEqual(self.bore()[:2], [None, f"Bearer {TOKEN}"])
 
     def test_engines_own_key(self) -> None:
         """The gateway's token is not for an engine that wants a key of its own; that key is."""

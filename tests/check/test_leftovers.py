@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+
 from tests.check.harness import (
     NOTHING,
+    PUBLIC,
     Came,
     Says,
     ScriptedGateway,
     problem,
 )
+from tests.check.network import Network
 from tests.check.services import KINDS, ServicesTestCase
+from twisted_gateway.check.client import Client
+from twisted_gateway.check.probe import Probe
+from twisted_gateway.check.results import Failed, Report, Verdict
+from twisted_gateway.check.runner import ALL_CLEANUP_SECONDS, Runner
+from twisted_gateway.upstream.agent import UpstreamAgent
 
 
 class CleanupTests(ServicesTestCase):
@@ -19,8 +33,7 @@ class CleanupTests(ServicesTestCase):
         super().setUp()
         self.gateway.serve(s3=KINDS["s3"])
 
-    def deletes(self) -> int:
-        return self.gateway.keys("DELETE").count("s3/delete")
+    arguments = ("--token-env", "TOKEN", "--bucket", "checks", "--models", "")
 
     def test_after_a_failure(self) -> None:
         """An object that could not be deleted the first time is deleted at the end."""
@@ -61,21 +74,27 @@ class CleanupTests(ServicesTestCase):
     def test_interrupted(self) -> None:
         """Ctrl-C while an object is there ends the run, and takes the object away."""
         self.gateway.says["s3/get"] = NOTHING
-        made = self.begin("--token-env", "TOKEN", "--bucket", "checks", "--models", "")
+        path = Path(self.mktemp())
+        made = self.begin(*self.arguments, "--junit", str(path))
         self.assertEqual(len(self.gateway.objects), 1)
         self.reactor.handlers[2](2, None)
         self.settle()
         self.assertEqual(self.status(made), 130)
         self.assertEqual(self.gateway.objects, {})
-        self.assertEqual(self.rows()["s3-get s3"], ("skipped", "it was cut short"))
+        verdict, said = self.rows()["s3-get s3"]
+        self.assertEqual(verdict, "FAILED")
+        self.assertIn("under way when the run was interrupted", said)
         self.assertEqual(self.verdicts()["cleanup"], "ok")
         self.assertIn("ended early", self.printed.getvalue())
         self.assertNotIn("s3-delete s3", self.verdicts())
+        # A pipeline that looks at the XML alone does not take it for a run that went well.
+        (suite,) = ElementTree.parse(path).getroot()
+        self.assertEqual(suite.get("failures"), "1")
 
     def test_terminated(self) -> None:
         """SIGTERM, as a Job's deadline sends it, does the same; nothing hangs in the cleanup."""
         self.gateway.says["s3/get"] = NOTHING
-        made = self.begin("--token-env", "TOKEN", "--bucket", "checks", "--models", "")
+        made = self.begin(*self.arguments)
         self.gateway.says["s3/delete"] = NOTHING
         self.reactor.handlers[15](15, None)
         self.advance(11)
@@ -94,9 +113,7 @@ class CleanupTests(ServicesTestCase):
     def test_deadline_in_the_cleanup(self) -> None:
         """Neither a deadline nor a first signal that comes then cuts the cleanup short."""
         self.gateway.says["s3/get"] = NOTHING
-        made = self.begin(
-            *("--token-env", "TOKEN", "--bucket", "checks", "--models", "", "--deadline", "20")
-        )
+        made = self.begin(*self.arguments, "--deadline", "20")
         self.gateway.says["s3/delete"] = NOTHING
         self.advance(16)
         self.reactor.handlers[2](2, None)
@@ -105,6 +122,106 @@ class CleanupTests(ServicesTestCase):
         self.advance(6)
         self.assertEqual(self.status(made), 130)
         self.assertIn("is left behind", self.rows()["cleanup"][1])
+
+    def test_cut_while_it_cleans_up(self) -> None:
+        """What comes when all was checked does not cut the cleanup short either."""
+        for number, deadline, status in ((2, 900, 130), (15, 900, 143), (None, 30, 1)):
+            for answers in (True, False):
+                self.again()
+                self.gateway.serve(s3=KINDS["s3"])
+                self.deletes = 0
+                self.gateway.says["s3/delete"] = self.slowly
+                made = self.begin(*self.arguments, "--deadline", str(deadline), "--timeout", "28")
+                # The first hangs until its time is over, the second is the cleanup's.
+                self.advance(29)
+                self.assertEqual((self.deletes, self.verdicts()["s3-delete s3"]), (2, "FAILED"))
+                if number is not None:
+                    self.reactor.handlers[number](number, None)
+                self.advance(2)
+                self.assertNoResult(made)
+                if answers:
+                    self.late()
+                self.advance(8)
+                self.assertEqual(self.status(made), status)
+                said = "removed checks/" if answers else "left behind: no whole answer within 10 s"
+                self.assertIn(said, self.rows()["cleanup"][1])
+                self.assertNotIn("ended early", self.printed.getvalue())
+
+    def slowly(self, came: Came) -> Says:
+        self.deletes += 1
+        return NOTHING
+
+    def late(self) -> None:
+        """Answer the delete that the cleanup waits for."""
+        transport: Any = self.gateway.connections[-1].transport
+        transport.write(b"HTTP/1.1 204 Gone\r\n\r\n")
+
+
+class BoundTests(ServicesTestCase):
+    """The cleanup by itself: there may be several things to remove."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        agent = UpstreamAgent(self.clock, connect_seconds=5.0, endpoints=Network(self.clock, {}))
+        self.report = Report(url=PUBLIC, run_id="check-1", started=0.0)
+        client = Client(agent, self.clock, "check-1", PUBLIC)
+        self.runner = Runner(client, self.clock, self.report, seconds=120.0)
+        self.tried: list[str] = []
+
+    def leave(self, *names: str, fails: str = "") -> None:
+        """Leave things that each take as long to remove as may be."""
+        for name in names:
+
+            async def remove(probe: Probe, name: str = name) -> str:
+                self.tried.append(name)
+                await deferLater(self.clock, probe.seconds)
+                if name in fails:
+                    raise Failed("it does not go")
+                return ""
+
+            self.runner.leave(name, remove)
+
+    def clean_up(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.runner.clean_up())
+
+    def result(self) -> tuple[Verdict, str]:
+        (result,) = self.report.results
+        return result.verdict, result.said
+
+    def test_each_is_tried(self) -> None:
+        """One that does not go does not keep the others; the latest goes first."""
+        self.leave("a", "b", "c", fails="b")
+        made = self.clean_up()
+        self.assertTrue(self.runner.cleaning)
+        self.advance(31)
+        self.successResultOf(made)
+        self.assertFalse(self.runner.cleaning)
+        self.assertEqual(self.tried, ["c", "b", "a"])
+        self.assertEqual(self.result(), (Verdict.FAILED, "b is left behind: it does not go"))
+
+    def test_all_in_a_time(self) -> None:
+        """However many there are it ends in time for Kubernetes, and names the rest."""
+        self.leave("a", "b", "c", "d", "e", "f")
+        made = self.clean_up()
+        self.advance(ALL_CLEANUP_SECONDS)
+        self.successResultOf(made)
+        self.assertEqual(self.tried, ["f", "e", "d", "c"])
+        self.assertEqual(self.result(), (Verdict.FAILED, "b, a: left behind, for want of time"))
+
+    def test_cancelled(self) -> None:
+        """Who cancels it all the same reads what is left, the one under way included."""
+        self.leave("a", "b", "c", fails="c")
+        made = self.clean_up()
+        self.advance(12)
+        made.cancel()
+        self.failureResultOf(made, CancelledError)
+        self.assertEqual(
+            self.result(),
+            (
+                Verdict.FAILED,
+                "c is left behind: it does not go; b, a: left behind, for it was cut short",
+            ),
+        )
 
 
 class OlderTests(ServicesTestCase):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from tests.check.harness import (
@@ -16,6 +17,7 @@ from tests.check.harness import (
     problem,
     stream,
 )
+from twisted_gateway.check import gateway
 
 VECTOR = Says(200, {"data": [{"embedding": [0.1, 0.2, 0.3]}]})
 RANKED = Says(200, {"results": [{"relevance_score": 0.9}, {"relevance_score": 0.1}]})
@@ -162,6 +164,23 @@ class KindTests(ModelsTestCase):
         self.assertEqual(self.check("--skip", "chat", "--skip", "stream"), 1)
         self.assertIn("101 models, and one run checks 100", self.printed.getvalue())
 
+    def test_many_aliases(self) -> None:
+        """The aliases of each model are read once, however many names are listed."""
+        names = [f"n{number}" for number in range(40)]
+        described = {name: {"aliases": ["other"]} for name in names}
+        self.gateway.says["/v1/models"] = Says(200, {"data": [{"id": name} for name in names]})
+        self.gateway.says["/status.json"] = self.gateway.admin(Says(200, {"models": described}))
+        read: list[object] = []
+        words = gateway.words
+
+        def counted(tree: Any) -> list[str]:
+            read.append(tree)
+            return words(tree)
+
+        self.patch(gateway, "words", counted)
+        self.assertEqual(self.check("--models", ""), 0)
+        self.assertEqual(len(read), len(described))
+
 
 class AnswerTests(ModelsTestCase):
     """What is wrong with an answer."""
@@ -232,11 +251,27 @@ class AnswerTests(ModelsTestCase):
         self.reactor.handlers[2](2, None)
         self.settle()
         self.assertEqual(self.status(made), 130)
-        self.assertEqual(self.rows()["stream m"], ("skipped", "it was cut short"))
+        verdict, said = self.rows()["stream m"]
+        self.assertEqual(verdict, "FAILED")
+        self.assertIn("under way when the run was interrupted", said)
+
+    def test_count_of_tokens(self) -> None:
+        """A count is a number; what else stands there is not shown as one."""
+        for count, told in ((16, "16 tokens"), (True, ""), ("16", ""), (None, "")):
+            self.again()
+            said = Says(200, {**CHAT.body, "usage": {"completion_tokens": count}})
+
+            def answer(came: Came, said: Says = said) -> Says:
+                return stream(content(), "[DONE]") if came.tree.get("stream") else said
+
+            self.engine(chat=answer)
+            self.assertEqual(self.check(), 0)
+            self.assertEqual(self.rows()["chat m"], ("ok", told))
 
     def test_embeddings(self) -> None:
-        """An embedding is a list of numbers."""
+        """An embedding is a list of numbers; NaN and infinities are none, nor are they JSON."""
         wrong: list[Any] = [[], [{"embedding": []}], [{"embedding": ["x"]}], None]
+        wrong += [[{"embedding": [0.5, value]}] for value in (math.nan, math.inf, True)]
         for data in wrong:
             self.again()
             self.engine(embeddings=Says(200, {"data": data}))
@@ -245,7 +280,9 @@ class AnswerTests(ModelsTestCase):
 
     def test_rerank(self) -> None:
         """Each text has a score."""
-        for tree in ({"results": [{"score": 1}]}, [{"score": "x"}, {"score": 1}], {}):
+        infinite = [{"relevance_score": math.nan}, {"relevance_score": -math.inf}]
+        wrong: list[Any] = [{"results": [{"score": 1}]}, [{"score": "x"}, {"score": 1}], {}]
+        for tree in (*wrong, {"results": infinite}):
             self.again()
             self.engine(rerank=Says(200, tree))
             self.assertEqual(self.check(), 1)

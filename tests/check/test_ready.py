@@ -112,7 +112,9 @@ class ReadyTests(ToolTestCase):
         self.reactor.handlers[2](2, None)
         self.settle()
         self.assertEqual(self.status(made), 130)
-        self.assertEqual(self.rows()["ready"], ("skipped", "it was cut short"))
+        verdict, said = self.rows()["ready"]
+        self.assertEqual(verdict, "FAILED")
+        self.assertIn("under way when the run was interrupted", said)
 
     def test_older(self) -> None:
         """A gateway without /health/ready is taken by its list of models."""

@@ -168,6 +168,32 @@ class ReportTests(ToolTestCase):
         (suite,) = ElementTree.fromstring(f"<?xml {document}".encode())
         self.assertEqual(suite.get("failures"), "1")
 
+    def test_another_encoding(self) -> None:
+        """The XML is UTF-8 though the terminal is not; the table is as near as it can be."""
+        raw = io.BytesIO()
+        self.patch(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+        self.gateway.says["/v1/services"] = Says(500, {"detail": "\xe9 \N{ROCKET}"})
+        self.assertEqual(self.check("--junit", "-"), 1)
+        table, found, document = raw.getvalue().partition(b"\n<?xml ")
+        self.assertTrue(found)
+        self.assertIn(b"\xe9 ?", table)
+        (suite,) = ElementTree.fromstring(b"<?xml " + document)
+        (failure,) = suite.iter("failure")
+        self.assertIn("\xe9 \N{ROCKET}", failure.get("message") or "")
+
+    def test_output_that_is_closed(self) -> None:
+        """Where no table can be written the XML is, the status says so, and nothing crashes."""
+        path = Path(self.mktemp())
+        for arguments, status in (("--junit", str(path)), 2), (("--junit", "-"), 2):
+            self.patch(sys, "stdout", None)
+            self.assertEqual(self.check(*arguments), status)
+            self.assertIn("the standard output cannot be written", self.said.getvalue())
+        (suite,) = ElementTree.parse(path).getroot()
+        self.assertEqual((suite.get("tests"), suite.get("failures")), ("12", "0"))
+        # What failed is the greater news.
+        self.gateway.says["/v1/services"] = Says(500, b"")
+        self.assertEqual(self.check(), 1)
+
     def test_not_ready(self) -> None:
         """A gateway that never came up has its report too."""
         self.gateway.servers.clear()
@@ -202,6 +228,22 @@ class MainTests(TestCase):
         status, out, _ = self.main("--list")
         self.assertEqual(status, 0)
         self.assertIn("workflow-namespace", out)
+
+    def test_list_that_is_lost(self) -> None:
+        """Where it cannot be written the status says so."""
+        self.patch(sys, "argv", ["llm-gateway-check", "--list"])
+        self.patch(sys, "stdout", None)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            fault = self.assertRaises(SystemExit, tool.main)
+        self.assertEqual(fault.code, 2)
+        self.assertIn("cannot be written", said.getvalue())
+
+    def test_help(self) -> None:
+        """The help has every exit status, and no line that a terminal of 100 columns breaks."""
+        status, out, _ = self.main("--help")
+        self.assertEqual(status, 0)
+        self.assertIn("the report\ncannot be written", out)
+        self.assertLessEqual(max(map(len, out.splitlines())), 100)
 
     def test_start(self) -> None:
         """With all that is needed it starts."""

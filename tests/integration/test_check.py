@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -352,6 +353,10 @@ class SlowStore:
         url: its base URL.
         objects: path -> content.
         asked_for: set when an object is to be got.
+        over: once it is set objects are given.
+        refuses: how many deletes are refused at first.
+        slow_deletes: whether the others take a moment.
+        deleting: set when one of the others is under way.
     """
 
     listing = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
@@ -360,6 +365,9 @@ class SlowStore:
         self.objects: dict[str, bytes] = {}
         self.asked_for = threading.Event()
         self.over = threading.Event()
+        self.deleting = threading.Event()
+        self.refuses = 0
+        self.slow_deletes = False
         store = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -371,6 +379,13 @@ class SlowStore:
                 self.answer(200)
 
             def do_DELETE(self) -> None:
+                if store.refuses:
+                    store.refuses -= 1
+                    self.answer(403)
+                    return
+                store.deleting.set()
+                if store.slow_deletes:
+                    time.sleep(2)
                 store.objects.pop(self.path, None)
                 self.answer(204)
 
@@ -379,7 +394,10 @@ class SlowStore:
                     self.answer(200, store.listing)
                     return
                 store.asked_for.set()
-                store.over.wait(SECONDS)
+                if not store.over.wait(SECONDS) or self.path not in store.objects:
+                    self.answer(404)
+                    return
+                self.answer(200, store.objects[self.path])
 
             def answer(self, status: int, body: bytes = b"") -> None:
                 self.send_response(status)
@@ -462,8 +480,37 @@ class BrokenTests(CheckTestCase):
             done = self.end(process)
             self.assertEqual(done.status, status, done.out)
             self.assertEqual(store.objects, {})
-            self.assertIn("s3-get s3", done.skipped())
+            self.assertIn("under way", done.failures()["s3-get s3"])
             self.assertIn("cleanup", done.passed())
+
+    def test_interrupted_while_it_cleans_up(self) -> None:
+        """Ctrl-C that comes when all is checked leaves the time to take away what was put."""
+        store = self.served(SlowStore())
+        store.over.set()
+        store.refuses = 1
+        store.slow_deletes = True
+        s3 = {"upstream": store.url, "accessKey": "a", "secretKey": "b", "requireAuth": False}
+        gateway = self.gateway("store-cleanup", adapters={"s3": s3})
+        process = self.begin(gateway.url, "--bucket", BUCKET)
+        self.assertTrue(store.deleting.wait(30), "nothing was deleted")
+        process.send_signal(signal.SIGINT)
+        done = self.end(process)
+        self.assertEqual(done.status, 130, done.out)
+        self.assertEqual(store.objects, {})
+        self.assertIn("cleanup", done.passed())
+
+    def test_output_that_is_full(self) -> None:
+        """Without room for the table it ends with its status, and not with a traceback."""
+        good = self.served(Engine(Said(200, {"choices": [{"message": {"content": "Yes."}}]})))
+        gateway = self.gateway("full", models={"m": {"upstream": good.url}})
+        command = [sys.executable, "-m", "twisted_gateway.check.tool", gateway.url]
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [*command, "--models", ""], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("No space left on device", done.stderr)
 
     def test_half_configured(self) -> None:
         """A file with a model and no more: what is not there is skipped, and nothing fails."""

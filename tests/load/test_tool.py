@@ -17,10 +17,12 @@ from twisted.internet.defer import Deferred
 
 from tests.load.harness import CONTENT, HEAD, RunTestCase, answer, arrival, chunk, request, result
 from tests.support import TestCase
+from twisted_gateway.console.console import Console
 from twisted_gateway.load import commandline, tool
 from twisted_gateway.load.arrivals import Arrival
 from twisted_gateway.load.results import Ending, as_json, read
 
+NAME = commandline.PROGRAM
 ENOUGH = ["W1", "--to", "http://one:80", "--model", "m"]
 
 
@@ -65,7 +67,9 @@ class Playing(RunTestCase):
 
     def playing(self, chosen: argparse.Namespace) -> Deferred[None]:
         arrivals, wire = commandline.arrivals(chosen, {}), commandline.wire(chosen, {})
-        return Deferred.fromCoroutine(tool._play(self.reactor, chosen, arrivals, wire))
+        return Deferred.fromCoroutine(
+            tool._play(self.reactor, Console(NAME), chosen, arrivals, wire)
+        )
 
     def interrupt(self) -> dict[int, Any]:
         """Take the signals that the reactor's start has handled; gives the handlers."""
@@ -174,7 +178,7 @@ class Descriptors(TestCase):
         self.patch(resource, "setrlimit", lambda which, limits: asked.append(limits))
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
-            tool._allow_many_connections(clients)
+            tool._allow_many_connections(Console(NAME), clients)
         return asked, said.getvalue()
 
     def test_as_many_as_may_be(self) -> None:
@@ -201,7 +205,7 @@ class Descriptors(TestCase):
         self.patch(resource, "getrlimit", lambda which: (64, 4096))
         self.patch(resource, "setrlimit", self.refuse)
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            tool._allow_many_connections([arrival() for _ in range(100)])
+            tool._allow_many_connections(Console(NAME), [arrival() for _ in range(100)])
         self.assertIn("may have 64 files", said.getvalue())
 
     def refuse(self, which: int, limits: tuple[int, int]) -> None:
@@ -225,7 +229,7 @@ class Files(TestCase):
         """A run's table is printed, its files are written."""
         files = [self.directory / "a.json", self.directory / "a.html"]
         chosen = commandline.options([*ENOUGH, "--json", str(files[0]), "--html", str(files[1])])
-        self.quietly(lambda: tool._report(chosen, result(request(0))))
+        self.quietly(lambda: tool._report(Console(NAME), chosen, result(request(0))))
         self.assertIn("TTFT p50", self.printed.getvalue())
         self.assertTrue(files[0].read_bytes().startswith(b'{"schema":"llm-gateway-load/1"'))
         self.assertTrue(files[1].read_bytes().startswith(b"<!doctype html>"))
@@ -234,7 +238,9 @@ class Files(TestCase):
         """A file that cannot be written is named, after the table has been printed."""
         chosen = commandline.options([*ENOUGH, "--json", str(self.directory / "no" / "a.json")])
         fault = self.assertRaises(
-            SystemExit, self.quietly, lambda: tool._report(chosen, result(request(0)))
+            SystemExit,
+            self.quietly,
+            lambda: tool._report(Console(NAME), chosen, result(request(0))),
         )
         self.assertEqual(fault.code, 1)
         self.assertIn("TTFT p50", self.printed.getvalue())
@@ -249,7 +255,20 @@ class Files(TestCase):
         with open(writer, "w", encoding="utf-8") as gone:
             self.patch(sys, "stdout", gone)
             with contextlib.redirect_stderr(self.said):
-                tool._report(chosen, result(request(0)))
+                tool._report(Console(NAME), chosen, result(request(0)))
+        self.assertEqual(len(read(path).requests), 1)
+
+    def test_no_output(self) -> None:
+        """A table that cannot be written is a status of its own; the files are written."""
+        path = self.directory / "a.json"
+        chosen = commandline.options([*ENOUGH, "--json", str(path)])
+        self.patch(sys, "stdout", None)
+        with contextlib.redirect_stderr(self.said):
+            fault = self.assertRaises(
+                SystemExit, tool._report, Console(NAME), chosen, result(request(0))
+            )
+        self.assertEqual(fault.code, 1)
+        self.assertIn("the standard output cannot be written", self.said.getvalue())
         self.assertEqual(len(read(path).requests), 1)
 
     def test_compare(self) -> None:
@@ -258,6 +277,6 @@ class Files(TestCase):
         for file in files[:2]:
             file.write_bytes(as_json(result(request(0))))
         chosen = commandline.options(["--compare", *map(str, files[:2]), "--html", str(files[2])])
-        self.assertEqual(self.quietly(lambda: tool._compare(chosen)), 0)
+        self.assertEqual(self.quietly(lambda: tool._compare(Console(NAME), chosen)), 0)
         self.assertIn("B / A", self.printed.getvalue())
         self.assertIn(b"Two load tests", files[2].read_bytes())

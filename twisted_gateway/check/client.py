@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.http_headers import Headers
 
+from twisted_gateway.check.redactor import CUT, nothing_known
 from twisted_gateway.check.stream import Stream, read_stream
-from twisted_gateway.core.events import upstream_message
+from twisted_gateway.core import strict_json
+from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_words
 from twisted_gateway.core.sse import EVENT_STREAM
 from twisted_gateway.upstream.agent import UpstreamAgent
 from twisted_gateway.upstream.errors import AnswerTimedOut, UpstreamError
@@ -20,8 +22,8 @@ from twisted_gateway.upstream.request_body import BytesProducer
 from twisted_gateway.upstream.response import UpstreamResponse
 from twisted_gateway.upstream.whole import read_whole, within
 
-MAX_BODY_BYTES = 8 * 1024 * 1024
-"""The longest answer that is read; `/metrics` of many models is some 100 kB."""
+MAX_BODY_BYTES = 1024 * 1024
+"""The longest answer that is read where nothing else is said. As JSON it may take 30 times that."""
 MAX_WORDS_CHARS = 300
 """Of a server's own account of an error."""
 _PROBLEM = "application/problem+json"
@@ -54,18 +56,20 @@ class Answer:
         headers: its header fields.
         body: its body; b"" where it was an event stream.
         stream: what came of the event stream; None where it was none.
+        redact: masks the credentials in a text.
     """
 
     status: int
     headers: Headers
     body: bytes = b""
     stream: Stream | None = None
+    redact: Callable[[str], str] = nothing_known
 
     @property
     def tree(self) -> Any:
         """The body as JSON; None where it is none."""
         try:
-            return json.loads(self.body)
+            return strict_json.loads(self.body)
         except (ValueError, RecursionError):
             return None
 
@@ -98,11 +102,18 @@ class Answer:
             said = f"it leads to {self.field('Location')}, and is not followed"
         elif self.status >= 400:
             detail = self.members.get("detail")
-            said = detail if isinstance(detail, str) else upstream_message(self.body).message
-        said = " ".join(said.split())
+            said = detail if isinstance(detail, str) else self._account
+        # Before it is cut: half a credential would not be known for one.
+        said = " ".join(self.redact(said).split())
         if len(said) > MAX_WORDS_CHARS:
-            said = said[: MAX_WORDS_CHARS - 1] + "…"
+            said = said[: MAX_WORDS_CHARS - 1] + CUT
         return f"status {self.status}: {said}" if said else f"status {self.status}"
+
+    @property
+    def _account(self) -> str:
+        """What an engine or a proxy says of an error, in whatever form."""
+        said = upstream_words(self.body)
+        return said + CUT if len(self.body) > MAX_ERROR_BODY_BYTES else said
 
 
 class Client:
@@ -114,7 +125,13 @@ class Client:
     """
 
     def __init__(
-        self, agent: UpstreamAgent, clock: IReactorTime, run_id: str, public: str, admin: str = ""
+        self,
+        agent: UpstreamAgent,
+        clock: IReactorTime,
+        run_id: str,
+        public: str,
+        admin: str = "",
+        redact: Callable[[str], str] = nothing_known,
     ) -> None:
         """Take the way to it.
 
@@ -124,12 +141,14 @@ class Client:
             run_id: with which every request's id begins.
             public: see the class.
             admin: see the class; "" where that is the public one.
+            redact: masks the credentials in a text.
         """
         self.public = public
         self.admin = admin or public
         self._agent = agent
         self._clock = clock
         self._run_id = run_id
+        self._redact = redact
         self._count = 0
 
     def next_id(self) -> str:
@@ -146,6 +165,7 @@ class Client:
         seconds: float,
         headers: Fields | None = None,
         body: bytes | None = None,
+        limit_bytes: int = MAX_BODY_BYTES,
     ) -> Answer:
         """Send a request, and read its answer to its end.
 
@@ -156,6 +176,7 @@ class Client:
             seconds: the bound on all of it.
             headers: further fields.
             body: its body.
+            limit_bytes: the bound on the answer's body.
 
         Returns:
             The answer, whatever its status. Cancelling it drops the connection.
@@ -175,22 +196,33 @@ class Client:
             left = max(_LEAST_SECONDS, until - self._clock.seconds())
             if _is_stream(answer):
                 stream = await read_stream(answer, self._clock, left)
-                return Answer(status=answer.code, headers=answer.headers, stream=stream)
+                return self._answer(answer, stream=stream)
             content, whole = await read_whole(
-                answer, self._clock, limit_bytes=MAX_BODY_BYTES, seconds=left
+                answer, self._clock, limit_bytes=limit_bytes, seconds=left
             )
         except AnswerTimedOut:
             raise late from None
         except UpstreamError as fault:
             raise NoAnswer(fault.reason) from None
         if whole:
-            return Answer(status=answer.code, headers=answer.headers, body=content)
+            return self._answer(answer, body=content)
         if self._clock.seconds() >= until:
             raise late
-        long = len(content) >= MAX_BODY_BYTES
+        long = len(content) >= limit_bytes
         raise NoAnswer(
             f"an answer of status {answer.code} that "
-            + (f"is longer than {MAX_BODY_BYTES} bytes" if long else "broke off")
+            + (f"is longer than {limit_bytes} bytes" if long else "broke off")
+        )
+
+    def _answer(
+        self, answer: UpstreamResponse, *, body: bytes = b"", stream: Stream | None = None
+    ) -> Answer:
+        return Answer(
+            status=answer.code,
+            headers=answer.headers,
+            body=body,
+            stream=stream,
+            redact=self._redact,
         )
 
 
@@ -210,7 +242,7 @@ def _fields(pairs: Fields) -> Headers:
 def one_line(text: str, limit_chars: int) -> str:
     """Give a text in one line of printable characters, of at most so many."""
     shown = "".join(char if char.isprintable() else " " for char in text).strip()
-    return shown if len(shown) <= limit_chars else shown[: limit_chars - 1] + "…"
+    return shown if len(shown) <= limit_chars else shown[: limit_chars - 1] + CUT
 
 
 def json_body(tree: Any) -> bytes:
@@ -219,7 +251,7 @@ def json_body(tree: Any) -> bytes:
 
 
 def listed(values: Iterable[str], most: int = 10) -> str:
-    """Name some of these."""
+    """Name some of these, whole: whoever shows it makes it short, and masks credentials before."""
     names = list(values)
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(name[:100] for name in names[:most]) + more
+    return ", ".join(names[:most]) + more

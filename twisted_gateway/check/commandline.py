@@ -5,36 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from twisted_gateway import __version__
 from twisted_gateway.check import values
 from twisted_gateway.check.models import KINDS
 from twisted_gateway.check.services import BODIES
-from twisted_gateway.console.terminal import plain
+from twisted_gateway.console.arguments import Parser
 from twisted_gateway.console.values import number
 
-RIPTION = """\
-Checks a live gateway: that it is ready, what it serves and what it refuses, each model by a chat,
-a stream, an embedding or a ranking, each configured service by something harmless. What it makes
-it removes again. At the end: a table, and on request JUnit XML for a pipeline (docs/check.md).
-"""
-_EPILOGUE = """\
-examples:
-  llm-gateway-check http://127.0.0.1:8080
-  llm-gateway-check https://api.example.com --token-file token --bucket checks --junit check.xml
-  llm-gateway-check http://llm-gateway:8080 --admin http://llm-gateway:9090 --models reasoning
-  llm-gateway-check URL --accept 400,404 --accept chat=503 --skip memory-ingest
-      against an older release, a busy engine, a store that is to stay as it is
-
-What is named by --models and --services must be checked: what cannot be (no token, no bucket) has
-failed; what is not named is then skipped, and says why.
-
-exit status: 0 nothing failed, 1 something did, 2 the command line or a file is wrong, 3 the gateway
-is not ready in time, 130 Ctrl-C ended it early, with a report, once what it had made is removed.
-"""
-
-
+PROGRAM = "llm-gateway-check"
 FAILED = 1
 """The exit status where a check has failed."""
 USAGE = 2
@@ -59,8 +38,9 @@ examples:
 What is named by --models and --services must be checked: what cannot be (no token, no bucket) has
 failed. What is not named is then skipped, and the table says why.
 
-exit status: 0 nothing failed, 1 something did, 2 the command line or a file is wrong, 3 the gateway
-is not ready in time, 130 Ctrl-C ended it early (what it had made is removed).
+exit status: 0 nothing failed, 1 something did, 2 the command line or a file is wrong, or the report
+cannot be written, 3 the gateway is not ready in time, 130 Ctrl-C ended it early (what it had made
+is removed; a second one ends it at once).
 """
 
 
@@ -92,20 +72,8 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     return chosen
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong, in a line, and exit."""
-        self.exit(USAGE, f"{self.prog}: {plain(message)} (--help has every option)\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="llm-gateway-check",
-        description=_DESCRIPTION,
-        epilog=_EPILOGUE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser() -> Parser:
+    parser = Parser(prog=PROGRAM, description=_DESCRIPTION, epilog=_EPILOGUE, fault_status=USAGE)
     add = parser.add_argument
     add("url", nargs="?", type=values.url, metavar="URL", help="where clients reach the gateway")
     add("--admin", type=values.url, metavar="URL", help="where adminListen is, if it is set")
@@ -191,6 +159,12 @@ def _add_credentials(parser: argparse.ArgumentParser) -> None:
     ).add_argument
     add("--token-file", type=Path, metavar="FILE", help="has a token that the gateway accepts")
     add("--token-env", metavar="NAME", help="the variable that has one")
+    add(
+        "--token-to-models",
+        action="store_true",
+        help="send it to a model that asks for one also where /status.json does not say that the "
+        "gateway keeps it: the engine may then see it",
+    )
     add("--client-id", type=values.name, metavar="ID", help="get a token by /v1/auth/token")
     add("--client-secret-file", type=Path, metavar="FILE", help="has the client's secret")
     add("--client-secret-env", metavar="NAME", help="the variable that has it")

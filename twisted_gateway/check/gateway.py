@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
@@ -17,6 +18,13 @@ from twisted_gateway.config.forms import credential
 ADMIN_PATHS = ("/health", "/health/ready", "/metrics", "/status", "/status.json")
 """What `adminListen` takes off the public side."""
 WEBHOOK = "/v1/webhooks/forgejo"
+MAX_METRICS_BYTES = 8 * 1024 * 1024
+"""The longest page of metrics that is read; that of many models is some 100 kB."""
+NO_WORD = (
+    "it was asked without the token, for nothing says that the gateway would keep it from the "
+    "engine: --admin URL has it say so, --token-to-models sends it all the same"
+)
+"""What is said where somebody behind the gateway's address wants a token."""
 _SERIES = b"gateway_requests_total"
 
 
@@ -47,7 +55,7 @@ async def health(probe: Probe) -> str:
 
 async def metrics(probe: Probe) -> str:
     """See the gateway's own series in `/metrics`."""
-    answer = await probe.ask("GET", "/metrics", admin=True)
+    answer = await probe.ask("GET", "/metrics", admin=True, limit_bytes=MAX_METRICS_BYTES)
     probe.expect(answer, 200)
     if _SERIES not in answer.body:
         raise Failed(f"it has no {_SERIES.decode()}: this is not the gateway's page")
@@ -74,12 +82,14 @@ async def admin_not_public(probe: Probe) -> str:
     return ""
 
 
-async def unknown_model(probe: Probe, name: str) -> str:
+async def unknown_model(probe: Probe, name: str, keeps: Keeps) -> str:
     """See a model that there is not refused with the names of those that there are."""
     body = json_body({"model": name, "messages": [{"role": "user", "content": "-"}]})
-    answer = await with_token(probe, "/v1/chat/completions", body)
+    answer = await ask_model(probe, "/v1/chat/completions", body, keeps)
     if answer.status == 401 and not probe.tokens.gateway:
         raise Skipped("every model takes a token, and none was given (--token-file)")
+    if lacks_word(answer, probe, keeps):
+        raise Skipped(NO_WORD)
     probe.expect(answer, 400)
     names = answer.members.get("valid_models")
     if not isinstance(names, list):
@@ -112,26 +122,65 @@ async def webhook_signature(probe: Probe, delivery: str) -> str:
     return ""
 
 
-async def with_token(
+class Keeps(Enum):
+    """Whether the gateway keeps the token of a request to a model to itself.
+
+    It does where it judges it (`requireAuth`). Where it does not, it passes the field on to the
+    engine, whose business the token is not; and an engine can answer as if it were the gateway.
+    """
+
+    YES = "the gateway says that it takes a token"
+    NO = "the gateway says that it takes none"
+    UNKNOWN = "nobody says"
+    TRUSTED = "nobody says, and the user trusts the engines"
+
+    @classmethod
+    def read(cls, about: Mapping[str, Any], *, trusted: bool) -> Keeps:
+        """Read what `/status.json` says of a model; nothing of one that it does not know."""
+        required = about.get("require_auth")
+        if isinstance(required, bool):
+            return cls.YES if required else cls.NO
+        return cls.TRUSTED if trusted else cls.UNKNOWN
+
+
+async def ask_model(
     probe: Probe,
     path: str,
     body: bytes,
+    keeps: Keeps,
     headers: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> Answer:
-    """Ask a model, with the gateway's token only where the gateway itself wants one.
+    """Ask a model, with the gateway's token only where that stays with the gateway.
 
-    Where it does not it would pass it on to the engine, whose business it is not.
+    Args:
+        probe: asks.
+        path: of the operation.
+        body: of the request, JSON.
+        keeps: whether the gateway keeps the token; where the user trusts the engines it is sent
+            once somebody has asked for it.
+        headers: further fields.
+        seconds: the bound on each request; None for the usual.
     """
     fields = {"Content-Type": "application/json", **(headers or {})}
-    key = probe.tokens.engine
-    answer = await probe.ask("POST", path, headers=fields, body=body, token=key, seconds=seconds)
-    if answer.status == 401 and answer.problem == "unauthorized" and probe.tokens.gateway:
-        token = probe.tokens.gateway
+    token = probe.tokens.gateway
+    first = token if token and keeps is Keeps.YES else probe.tokens.engine
+    answer = await probe.ask("POST", path, headers=fields, body=body, token=first, seconds=seconds)
+    if keeps is Keeps.TRUSTED and token and _wants_token(answer):
         answer = await probe.ask(
             "POST", path, headers=fields, body=body, token=token, seconds=seconds
         )
     return answer
+
+
+def lacks_word(answer: Answer, probe: Probe, keeps: Keeps) -> bool:
+    """Say whether a request was refused for want of the token that there is, and was not sent."""
+    return keeps is Keeps.UNKNOWN and bool(probe.tokens.gateway) and _wants_token(answer)
+
+
+def _wants_token(answer: Answer) -> bool:
+    """Say whether the gateway asks for a token, or an engine that speaks as it does."""
+    return answer.status == 401 and answer.problem == "unauthorized"
 
 
 async def models(probe: Probe) -> tuple[str, list[str]]:
@@ -184,7 +233,7 @@ async def get_token(probe: Probe, grant: Grant) -> str:
         # RFC 6749, section 5.2; its description is for people.
         said = tree.get("error_description")
         about = f": {said}" if isinstance(said, str) else ""
-        raise Failed(f"status {answer.status}: {tree['error']}{about}"[:500])
+        raise Failed(f"status {answer.status}: {tree['error']}{about}")
     probe.expect(answer, 200)
     token = tree.get("access_token")
     try:

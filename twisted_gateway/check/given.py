@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,8 @@ from twisted_gateway.check.services import Asking
 from twisted_gateway.check.suite import Plan
 from twisted_gateway.config.faults import Wrong
 from twisted_gateway.config.forms import credential
+from twisted_gateway.console.arguments import see_writable
+from twisted_gateway.core import strict_json
 
 MAX_FILE_BYTES = 1024 * 1024
 """Of a file that is read."""
@@ -75,6 +75,7 @@ def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> Run:
             services=chosen.services,
             grant=grant,
             asking=asking,
+            token_to_models=chosen.token_to_models,
         ),
         tokens=Tokens(gateway=token, engine=key),
         secrets=frozenset(secrets - {""}),
@@ -96,7 +97,7 @@ def _secret(what: str, file: Path | None, name: str | None, environ: Mapping[str
 def _json_file(path: Path) -> bytes:
     body = _read(path)
     try:
-        json.loads(body)
+        strict_json.loads(body)
     except (ValueError, RecursionError):
         raise Wrong(f"{path}: expected JSON") from None
     return body
@@ -119,11 +120,5 @@ def see_file(path: Path | None) -> None:
     Raises:
         Wrong: it cannot.
     """
-    if path is None or path == STANDARD_OUTPUT:
-        return
-    if path.is_dir():
-        raise Wrong(f"{path} cannot be written: it is a directory")
-    if not path.exists() and not path.parent.is_dir():
-        raise Wrong(f"{path} cannot be written: there is no directory {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise Wrong(f"{path} cannot be written: permission denied")
+    if path is not None and path != STANDARD_OUTPUT:
+        see_writable(path)

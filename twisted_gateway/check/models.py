@@ -11,7 +11,14 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from twisted_gateway.check.client import Answer, json_body
-from twisted_gateway.check.gateway import members, objects, with_token
+from twisted_gateway.check.gateway import (
+    NO_WORD,
+    Keeps,
+    ask_model,
+    lacks_word,
+    members,
+    objects,
+)
 from twisted_gateway.check.probe import Probe
 from twisted_gateway.check.results import Failed, Unable, Verdict
 from twisted_gateway.check.runner import Runner
@@ -53,23 +60,26 @@ class ModelChecks:
         self._clock = clock
         self._named = named
 
-    async def check(self, model: str, *, kind: str = "", engine: str = "") -> None:
+    async def check(
+        self, model: str, *, kind: str = "", engine: str = "", keeps: Keeps = Keeps.UNKNOWN
+    ) -> None:
         """Check one model.
 
         Args:
             model: its name.
             kind: what it is for, one of `KINDS`; "" to find out.
             engine: what kind of engine serves it, as `/status.json` says; "" if unknown.
+            keeps: whether the gateway keeps the token of a request to it.
         """
         if kind:
-            await self._all_of(kind, model, tentative=False)
+            await self._all_of(kind, model, keeps, tentative=False)
             return
         refusals, found = [], False
         for each in KINDS:
             if each == "chat" and engine in POOLING:
                 continue
             try:
-                made = await self._all_of(each, model, tentative=True, further=found)
+                made = await self._all_of(each, model, keeps, tentative=True, further=found)
             except Unable as why:
                 refusals.append(f"{each}: {why}")
                 continue
@@ -81,19 +91,20 @@ class ModelChecks:
             self._give_up(model, refusals)
 
     async def _all_of(
-        self, kind: str, model: str, *, tentative: bool, further: bool = False
+        self, kind: str, model: str, keeps: Keeps, *, tentative: bool, further: bool = False
     ) -> bool:
         """Make the checks of one kind; says whether any was made.
 
         Args:
             kind: one of `KINDS`.
             model: the model.
+            keeps: see `check`.
             tentative: whether it is not known to be of this kind.
             further: whether it is known to be of another.
         """
         made = False
         for name in KINDS[kind]:
-            work = partial(self._ask, name, model, further)
+            work = partial(self._ask, name, model, keeps, further)
             if self._runner.skips(name):
                 if not tentative:
                     await self._runner.check(name, model, work)
@@ -115,25 +126,26 @@ class ModelChecks:
         said = f"its engine does none of what can be checked: {'; '.join(refusals)}"
         self._runner.record(name, model, verdict, said)
 
-    async def _ask(self, name: str, model: str, further: bool, probe: Probe) -> str:
+    async def _ask(self, name: str, model: str, keeps: Keeps, further: bool, probe: Probe) -> str:
         try:
-            return await self._see(name, model, probe)
+            return await self._see(name, model, keeps, probe)
         except Failed as why:
             if further:
                 # That it does not do what nobody said it does is no fault.
                 raise Unable(str(why)) from None
             raise
 
-    async def _see(self, name: str, model: str, probe: Probe) -> str:
+    async def _see(self, name: str, model: str, keeps: Keeps, probe: Probe) -> str:
         path, body, read = _ASKING[name]
         began = probe.now()
-        answer = await self._patiently(probe, path, json_body({"model": model, **body}))
+        body_sent = json_body({"model": model, **body})
+        answer = await self._patiently(probe, path, body_sent, keeps)
         if answer.status in _UNABLE and not answer.problem:
             raise Unable(answer.words)
-        probe.expect(answer, 200)
+        probe.expect(answer, 200, hint=NO_WORD if lacks_word(answer, probe, keeps) else "")
         return read(answer, began)
 
-    async def _patiently(self, probe: Probe, path: str, body: bytes) -> Answer:
+    async def _patiently(self, probe: Probe, path: str, body: bytes, keeps: Keeps) -> Answer:
         """Ask as one who can wait: behind people, and again after a refusal for want of room."""
         until = probe.now() + probe.seconds
         while True:
@@ -142,7 +154,7 @@ class ModelChecks:
                 "X-Priority": "batch",
                 "Prefer": f"wait={max(1, int(left - _SPARE_SECONDS))}",
             }
-            answer = await with_token(probe, path, body, headers, left)
+            answer = await ask_model(probe, path, body, keeps, headers, left)
             if answer.status not in _BUSY:
                 return answer
             pause = _retry_after(answer)
@@ -169,7 +181,7 @@ def _chat(answer: Answer, began: float) -> str:
     tokens = members(tree.get("usage")).get("completion_tokens")
     if not any(message.get(name) for name in _REASONING):
         raise Failed("the answer has no message with content")
-    return f"{tokens} tokens" if isinstance(tokens, int) else ""
+    return f"{tokens} tokens" if _is_number(tokens) else ""
 
 
 def _stream(answer: Answer, began: float) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_gateway.check.client import Answer, Client, NoAnswer
+from twisted_gateway.check.client import MAX_BODY_BYTES, Answer, Client, NoAnswer
 from twisted_gateway.check.results import Failed, Tolerated
 
 SERVICE_PATH = "/v1/check"
@@ -68,6 +68,7 @@ class Probe:
         body: bytes | None = None,
         token: str = "",
         seconds: float | None = None,
+        limit_bytes: int = MAX_BODY_BYTES,
     ) -> Answer:
         """Send a request.
 
@@ -79,6 +80,7 @@ class Probe:
             body: its body.
             token: sent as Bearer; "" for none.
             seconds: a bound of its own.
+            limit_bytes: the bound on the answer's body.
 
         Returns:
             The answer, whatever its status.
@@ -95,7 +97,13 @@ class Probe:
         bound = self.seconds if seconds is None else seconds
         try:
             return await self._client.ask(
-                method, base + path, request_id, seconds=bound, headers=fields, body=body
+                method,
+                base + path,
+                request_id,
+                seconds=bound,
+                headers=fields,
+                body=body,
+                limit_bytes=limit_bytes,
             )
         except NoAnswer as fault:
             raise Failed(str(fault)) from None

@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted_gateway.check.catalogue import CHECKS, Accepted
 from twisted_gateway.check.client import Client, one_line
 from twisted_gateway.check.probe import Probe, Tokens
+from twisted_gateway.check.redactor import Redactor
 from twisted_gateway.check.results import (
     MAX_IDS_SHOWN,
     MAX_SAID_CHARS,
@@ -22,10 +23,11 @@ from twisted_gateway.check.results import (
     Unable,
     Verdict,
 )
-from twisted_gateway.core.redaction import redacted
 
 CLEANUP_SECONDS = 10.0
 """The bound on the removal of one thing."""
+ALL_CLEANUP_SECONDS = 40.0
+"""The bound on the removal of all: a Job has `terminationGracePeriodSeconds` to end in."""
 
 Work = Callable[[Probe], Awaitable[str]]
 """Makes a check; gives what there is to say of it, and raises as `Runner.check` says."""
@@ -37,6 +39,7 @@ class Runner:
     Attributes:
         report: what has come of them so far.
         tokens: what requests bear; they may be set while checks are made.
+        cleaning: whether what checks have made is being removed, which is not to be cut short.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class Runner:
         tokens: Tokens | None = None,
         accepted: Accepted | None = None,
         skip: Iterable[str] = (),
-        secrets: Iterable[str] = (),
+        redactor: Redactor | None = None,
         told: Callable[[Result], object] = lambda result: None,
     ) -> None:
         """Take what checks need.
@@ -62,7 +65,7 @@ class Runner:
             tokens: what requests bear.
             accepted: statuses that are taken beside those expected.
             skip: checks that are not to be made.
-            secrets: what is to be shown nowhere, whoever repeats it.
+            redactor: knows what is to be shown nowhere, whoever repeats it.
             told: called with each result.
         """
         self.report = report
@@ -72,18 +75,23 @@ class Runner:
         self._seconds = seconds
         self._accepted = accepted or Accepted()
         self._skip = frozenset(skip)
-        self._secrets = set(secrets)
+        self._redactor = redactor or Redactor()
         self._told = told
         self._left: dict[str, Work] = {}
-        self._cut = Verdict.SKIPPED, "it was cut short"
+        self.cleaning = False
+        self._cut = "it was under way when the run was interrupted"
 
     def conceal(self, secret: str) -> None:
         """Keep this out of every text from here on."""
-        self._secrets.add(secret)
+        self._redactor.add(secret)
 
     def overdue(self) -> None:
         """Say that a check which is cancelled from here on has taken too long."""
-        self._cut = Verdict.FAILED, "it was under way when the time for all checks was over"
+        self._cut = "it was under way when the time for all checks was over"
+
+    def shown(self, text: str) -> str:
+        """Give a text as it may be shown: without credentials, in one line, of bounded length."""
+        return one_line(self._redactor(text), MAX_SAID_CHARS)
 
     def skips(self, name: str) -> bool:
         """Say whether a check is not to be made."""
@@ -133,7 +141,7 @@ class Runner:
         except Failed as why:
             verdict, said = Verdict.FAILED, str(why)
         except CancelledError:
-            self.record(name, subject, *self._cut, probe, began)
+            self.record(name, subject, Verdict.FAILED, self._cut, probe, began)
             raise
         self.record(name, subject, verdict, said, probe, began)
         return verdict is Verdict.PASSED
@@ -150,9 +158,9 @@ class Runner:
         """Record the result of a check, without credentials and in one line."""
         result = Result(
             name=name,
-            subject=one_line(subject, MAX_SAID_CHARS),
+            subject=self.shown(subject),
             verdict=verdict,
-            said=one_line(redacted(said, self._secrets), MAX_SAID_CHARS),
+            said=self.shown(said),
             seconds=0.0 if probe is None else max(0.0, probe.now() - began),
             request_ids=() if probe is None else tuple(probe.request_ids[-MAX_IDS_SHOWN:]),
         )
@@ -175,21 +183,42 @@ class Runner:
         del self._left[what]
 
     async def clean_up(self) -> None:
-        """Remove what is left, however the run has ended; `cleanup` says what became of it."""
-        if self._left:
+        """Remove what is left, however the run has ended; `cleanup` says what became of it.
+
+        It takes no longer than `ALL_CLEANUP_SECONDS`, so that nobody needs to cut it short.
+        Cancelling it all the same gives it up, and `cleanup` names what is left behind.
+        """
+        if not self._left:
+            return
+        self.cleaning = True
+        try:
             await self.check("cleanup", "", self._clean_up)
+        finally:
+            self.cleaning = False
 
     async def _clean_up(self, probe: Probe) -> str:
-        probe.seconds = CLEANUP_SECONDS
+        until = probe.now() + ALL_CLEANUP_SECONDS
         done, faults = [], []
         while self._left:
             # The latest first: it may stand in what was made before.
-            what, remove = self._left.popitem()
+            what = next(reversed(self._left))
+            probe.seconds = min(CLEANUP_SECONDS, until - probe.now())
+            if probe.seconds <= 0:
+                faults.append(f"{self._names()}: left behind, for want of time")
+                break
             try:
-                await remove(probe)
+                await self._left[what](probe)
                 done.append(what)
             except (Failed, Tolerated) as why:
                 faults.append(f"{what} is left behind: {why}")
+            except CancelledError:
+                faults.append(f"{self._names()}: left behind, for it was cut short")
+                self._cut = "; ".join(faults)
+                raise
+            del self._left[what]
         if faults:
             raise Failed("; ".join(faults))
         return f"removed {', '.join(done)}"
+
+    def _names(self) -> str:
+        return ", ".join(reversed(self._left))

@@ -10,7 +10,8 @@ from typing import Any
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.check import gateway
-from twisted_gateway.check.gateway import Grant
+from twisted_gateway.check.client import listed
+from twisted_gateway.check.gateway import Grant, Keeps
 from twisted_gateway.check.models import ModelChecks
 from twisted_gateway.check.probe import Probe
 from twisted_gateway.check.ready import PUBLIC_ONLY, Readiness
@@ -32,6 +33,8 @@ class Plan:
         services: their names; None: all that are listed.
         grant: gets a token; None where one was given, or none is wanted.
         asking: what the user said of services.
+        token_to_models: whether models are asked with the token where nobody says that the gateway
+            keeps it.
     """
 
     admin_named: bool = False
@@ -39,6 +42,7 @@ class Plan:
     services: Sequence[str] | None = None
     grant: Grant | None = None
     asking: Asking = field(default_factory=Asking)
+    token_to_models: bool = False
 
 
 class Suite:
@@ -90,7 +94,8 @@ class Suite:
         await check("services", "", self._list_services)
         await check("request-id", "", gateway.request_id)
         await check("admin-not-public", "", self._admin_not_public)
-        await check("unknown-model", "", lambda probe: gateway.unknown_model(probe, run_id))
+        keeps = self._keeps_all()
+        await check("unknown-model", "", lambda probe: gateway.unknown_model(probe, run_id, keeps))
         await check("unknown-service", "", lambda probe: gateway.unknown_service(probe, run_id))
         await check("webhook-signature", "", lambda probe: gateway.webhook_signature(probe, run_id))
 
@@ -117,15 +122,17 @@ class Suite:
 
     async def _list_models(self, probe: Probe) -> str:
         said, names = await gateway.models(probe)
-        self._described = await self._status(probe)
+        described = await self._status(probe)
+        aliases = {
+            alias: about
+            for about in described.values()
+            for alias in gateway.words(about.get("aliases"))
+        }
+        self._described = {**aliases, **described}
         # An alias is another name of what is checked by its own.
-        aliases = [
-            name
-            for name in names
-            if any(name in gateway.words(one.get("aliases")) for one in self._described.values())
-        ]
         self._models = [name for name in names if name not in aliases]
-        return said + (f" (aliases are not checked: {len(aliases)})" if aliases else "")
+        left_out = len(names) - len(self._models)
+        return said + (f" (aliases are not checked: {left_out})" if left_out else "")
 
     async def _status(self, probe: Probe) -> Mapping[str, Mapping[str, Any]]:
         """Read what the gateway says of its models; nothing where it does not say."""
@@ -138,6 +145,20 @@ class Suite:
             return {}
         models = gateway.members(gateway.members(answer.tree).get("models"))
         return {name: gateway.members(about) for name, about in models.items()}
+
+    def _keeps(self, model: str) -> Keeps:
+        about = self._described.get(model, {})
+        return Keeps.read(about, trusted=self._plan.token_to_models)
+
+    def _keeps_all(self) -> Keeps:
+        """Say whether a token stays with the gateway, whatever model is asked for.
+
+        Only where all models take one it is wanted before the gateway knows which is meant.
+        """
+        every = {self._keeps(name) for name in self._described}
+        if len(every) == 1:
+            return every.pop()
+        return Keeps.NO if every else Keeps.read({}, trusted=self._plan.token_to_models)
 
     async def _list_services(self, probe: Probe) -> str:
         said, self._services = await services(probe)
@@ -152,7 +173,10 @@ class Suite:
         for name in self._bounded("models", list(chosen)):
             engine = self._described.get(name, {}).get("engine")
             await checks.check(
-                name, kind=chosen[name], engine=engine if isinstance(engine, str) else ""
+                name,
+                kind=chosen[name],
+                engine=engine if isinstance(engine, str) else "",
+                keeps=self._keeps(name),
             )
 
     async def _check_services(self) -> None:
@@ -167,7 +191,7 @@ class Suite:
                 # An older gateway lists none; its adapters are named after their kinds.
                 await checks.check(Service(name=name, kind=name))
             else:
-                said = f"it is not configured; there are {', '.join(found) or 'none'}"
+                said = f"it is not configured; there are {listed(found) or 'none'}"
                 self._runner.record("services", name, Verdict.FAILED, said)
 
     def _bounded(self, what: str, names: list[str]) -> list[str]:

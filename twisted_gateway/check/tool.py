@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import secrets
 import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import react
@@ -19,12 +18,13 @@ from twisted_gateway.check import commandline, given, table
 from twisted_gateway.check.client import Client
 from twisted_gateway.check.junit import junit
 from twisted_gateway.check.ready import Readiness
+from twisted_gateway.check.redactor import Redactor
 from twisted_gateway.check.results import NotReady, Report
 from twisted_gateway.check.runner import Runner
 from twisted_gateway.check.suite import Suite
 from twisted_gateway.config.faults import Wrong
+from twisted_gateway.console.console import Console
 from twisted_gateway.console.interruption import SIGNALLED, Interruption
-from twisted_gateway.console.terminal import columns, plain
 from twisted_gateway.upstream.agent import UpstreamAgent
 
 CONNECT_SECONDS = 5.0
@@ -36,25 +36,24 @@ def main() -> None:
     Raises:
         SystemExit: with the exit status.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A name that the terminal's encoding cannot say does not cost the report.
-            stream.reconfigure(errors="replace")
+    console = Console(commandline.PROGRAM)
     try:
         chosen = commandline.options(sys.argv[1:])
         if chosen.list:
-            _print(table.catalogue())
-            raise SystemExit(0)
+            console.write(table.catalogue())
+            raise SystemExit(commandline.USAGE if console.fault else 0)
         run = given.run(chosen, os.environ)
         given.see_file(chosen.junit)
     except Wrong as fault:
-        _fail(str(fault))
+        console.fail(str(fault), commandline.USAGE)
     except KeyboardInterrupt:
         raise SystemExit(SIGNALLED + signal.SIGINT) from None
-    react(_check, [chosen, run])
+    react(_check, [console, chosen, run])
 
 
-async def _check(reactor: Any, chosen: argparse.Namespace, run: given.Run) -> None:
+async def _check(
+    reactor: Any, console: Console, chosen: argparse.Namespace, run: given.Run
+) -> None:
     """Make the checks, and report.
 
     Raises:
@@ -69,28 +68,26 @@ async def _check(reactor: Any, chosen: argparse.Namespace, run: given.Run) -> No
         run_id=f"check-{secrets.token_hex(4)}",
         started=reactor.seconds(),
     )
-    runner = _runner(reactor, agent, report, chosen, run)
+    runner = _runner(reactor, console, agent, report, chosen, run)
     readiness = Readiness(
         reactor,
         chosen.wait,
         admin_named=run.plan.admin_named,
-        told=lambda why: _say(f"waiting: {why}"),
+        told=lambda why: console.say(f"waiting: {runner.shown(why)}"),
     )
     made = Deferred.fromCoroutine(Suite(runner, reactor, run.plan, readiness).run())
 
-    def cut() -> None:
-        runner.overdue()
-        made.cancel()
-
-    bound = reactor.callLater(chosen.deadline, cut)
-
-    def interrupt() -> None:
-        # What has been made is removed, and no deadline cuts that short.
-        if bound.active():
-            bound.cancel()
+    def end() -> None:
+        # What has been made is removed to the last; that has bounds of its own.
+        if not runner.cleaning:
             made.cancel()
 
-    interruption.ends = interrupt
+    def cut() -> None:
+        runner.overdue()
+        end()
+
+    bound = reactor.callLater(chosen.deadline, cut)
+    interruption.ends = end
     ready = True
     try:
         await made
@@ -103,7 +100,7 @@ async def _check(reactor: Any, chosen: argparse.Namespace, run: given.Run) -> No
             bound.cancel()
     report.seconds = reactor.seconds() - report.started
     await agent.close()
-    written = _report(report, chosen.junit)
+    written = _report(console, report, chosen.junit)
     status = interruption.status or _status(report, ready, written)
     if status:
         raise SystemExit(status)
@@ -111,21 +108,23 @@ async def _check(reactor: Any, chosen: argparse.Namespace, run: given.Run) -> No
 
 def _runner(
     reactor: Any,
+    console: Console,
     agent: UpstreamAgent,
     report: Report,
     chosen: argparse.Namespace,
     run: given.Run,
 ) -> Runner:
+    redactor = Redactor(run.secrets)
     return Runner(
-        Client(agent, reactor, report.run_id, report.url, report.admin),
+        Client(agent, reactor, report.run_id, report.url, report.admin, redactor),
         reactor,
         report,
         seconds=chosen.timeout,
         tokens=run.tokens,
         accepted=given.accepted(chosen),
         skip=chosen.skip,
-        secrets=run.secrets,
-        told=lambda result: _print(table.row(result, columns(sys.stdout))),
+        redactor=redactor,
+        told=lambda result: console.write(table.row(result, console.columns)),
     )
 
 
@@ -137,42 +136,18 @@ def _status(report: Report, ready: bool, written: bool) -> int:
     return 0 if written else commandline.USAGE
 
 
-def _report(report: Report, path: Path | None) -> bool:
-    """Say what it comes to, and write the XML; says whether that went well."""
-    _print(table.footer(report, columns(sys.stdout)))
-    if path is None:
-        return True
-    document = junit(report, socket.gethostname())
-    if path == given.STANDARD_OUTPUT:
-        # It begins a line and goes on to the end, so that it can be cut out of a log.
-        _print(document.decode("utf-8"))
-        return True
-    try:
-        path.write_bytes(document)
-    except OSError as fault:
-        _say(f"{path} cannot be written: {fault.strerror or fault}")
-        return False
-    return True
-
-
-def _print(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read it has read enough; what is left in the buffer goes nowhere, quietly.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"llm-gateway-check: {plain(text)}\n")
-    sys.stderr.flush()
-
-
-def _fail(text: str) -> NoReturn:
-    for line in text.splitlines():
-        _say(line)
-    raise SystemExit(commandline.USAGE)
+def _report(console: Console, report: Report, path: Path | None) -> bool:
+    """Say what it comes to, and write the XML; says whether all of it went well."""
+    console.write(table.footer(report, console.columns))
+    saved = True
+    if path is not None:
+        document = junit(report, socket.gethostname())
+        if path == given.STANDARD_OUTPUT:
+            # It begins a line and goes on to the end, so that it can be cut out of a log.
+            console.write_document(document)
+        else:
+            saved = console.save(path, document)
+    return saved and not console.fault
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What the console scripts share: values of the command line, the terminal, being interrupted."""
+"""What the console scripts share: command lines, standard streams, and being interrupted."""

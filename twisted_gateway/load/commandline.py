@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from twisted_gateway import __version__
 from twisted_gateway.config.faults import Wrong
 from twisted_gateway.config.forms import credential
-from twisted_gateway.console.terminal import plain
+from twisted_gateway.console.arguments import Parser, see_writable
 from twisted_gateway.console.values import model, number, whole
 from twisted_gateway.load import values
 from twisted_gateway.load.arrivals import MAX_ARRIVALS, MAX_SECONDS, Arrival
@@ -20,6 +18,7 @@ from twisted_gateway.load.own import read_file
 from twisted_gateway.load.run import Wire
 from twisted_gateway.load.workloads import NAMES, workload
 
+PROGRAM = "llm-gateway-load"
 USAGE = 1
 """The exit status where the command line or a file is wrong."""
 UNREACHABLE = 2
@@ -47,14 +46,6 @@ exit status: 0 it ran to its end, 1 something in the command line or a file is w
 cannot be reached, 3 it does not serve that model, or refuses whatever it is asked, 130 Ctrl-C ended
 it early, with the report of what was done; a second one ends it at once.
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    """Exits with 1 where argparse would with 2, which means something else here."""
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong, in a line, and exit."""
-        self.exit(USAGE, f"{self.prog}: {plain(message)} (--help has every option)\n")
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -95,14 +86,9 @@ def _playing(chosen: argparse.Namespace) -> Iterator[str]:
         yield f"{chosen.workload} is the workload, and would be overwritten"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="llm-gateway-load",
-        description=_DESCRIPTION,
-        epilog=_EPILOGUE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _parser() -> Parser:
+    # argparse would exit with 2, which means something else here.
+    parser = Parser(prog=PROGRAM, description=_DESCRIPTION, epilog=_EPILOGUE, fault_status=USAGE)
     add = parser.add_argument
     add("workload", nargs="?", help=f"{', '.join(NAMES)}, or a YAML file")
     add(
@@ -223,14 +209,8 @@ def see_files(chosen: argparse.Namespace) -> None:
         Wrong: one cannot.
     """
     for path in (chosen.json, chosen.html):
-        if path is None:
-            continue
-        if path.is_dir():
-            raise Wrong(f"{path} cannot be written: it is a directory")
-        if not path.exists() and not path.parent.is_dir():
-            raise Wrong(f"{path} cannot be written: there is no directory {path.parent}")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise Wrong(f"{path} cannot be written: permission denied")
+        if path is not None:
+            see_writable(path)
 
 
 def wire(chosen: argparse.Namespace, environ: Mapping[str, str]) -> Wire:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import resource
 import signal
@@ -12,15 +11,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import react
 
 from twisted_gateway import __version__
 from twisted_gateway.config.faults import ConfigError, Wrong
+from twisted_gateway.console.console import Console
 from twisted_gateway.console.interruption import SIGNALLED, Interruption
-from twisted_gateway.console.terminal import columns, plain
 from twisted_gateway.load import commandline, compare, report, table
 from twisted_gateway.load.advice import advise, peak
 from twisted_gateway.load.arrivals import Arrival
@@ -47,27 +46,28 @@ def main() -> None:
     Raises:
         SystemExit: with the exit status.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A name that the terminal's encoding cannot say does not cost the report.
-            stream.reconfigure(errors="replace")
+    console = Console(commandline.PROGRAM)
     try:
         chosen = commandline.options(sys.argv[1:])
         if chosen.compare:
-            raise SystemExit(_compare(chosen))
+            raise SystemExit(_compare(console, chosen))
         clients = commandline.arrivals(chosen, os.environ)
         wire = commandline.wire(chosen, os.environ)
         commandline.see_files(chosen)
     except (ConfigError, Unreadable, Wrong) as fault:
-        _fail(str(fault), commandline.USAGE)
+        console.fail(str(fault), commandline.USAGE)
     except KeyboardInterrupt:
         raise SystemExit(SIGNALLED + signal.SIGINT) from None
-    _allow_many_connections(clients)
-    react(_play, [chosen, clients, wire])
+    _allow_many_connections(console, clients)
+    react(_play, [console, chosen, clients, wire])
 
 
 async def _play(
-    reactor: Any, chosen: argparse.Namespace, arrivals: Sequence[Arrival], wire: Wire
+    reactor: Any,
+    console: Console,
+    chosen: argparse.Namespace,
+    arrivals: Sequence[Arrival],
+    wire: Wire,
 ) -> None:
     """Run the workload and report.
 
@@ -78,7 +78,8 @@ async def _play(
     agent = UpstreamAgent(
         reactor, connect_seconds=CONNECT_SECONDS, max_idle_per_host=MAX_IDLE_CONNECTIONS
     )
-    await _look_first(Looker(agent, reactor, api_key=wire.api_key), chosen, interruption)
+    looker = Looker(agent, reactor, api_key=wire.api_key)
+    await _look_first(looker, console, chosen, interruption)
     run = Run(reactor, agent, arrivals, wire)
     gauges = Gauges(
         reactor,
@@ -104,7 +105,7 @@ async def _play(
     took, ended_by = run.pace.now(), interruption.status
     await agent.close()
     if run.unserved is not None:
-        _fail(run.unserved, commandline.UNSERVED)
+        console.fail(run.unserved, commandline.UNSERVED)
     result = Result(
         settings=_settings(chosen, wire, started),
         requests=run.requests,
@@ -115,13 +116,13 @@ async def _play(
         late=run.late,
         interrupted=ended_by is not None,
     )
-    _report(chosen, result)
+    _report(console, chosen, result)
     if ended_by is not None:
         raise SystemExit(ended_by)
 
 
 async def _look_first(
-    looker: Looker, chosen: argparse.Namespace, interruption: Interruption
+    looker: Looker, console: Console, chosen: argparse.Namespace, interruption: Interruption
 ) -> None:
     """See whether there is anybody, and whether the model is known.
 
@@ -136,9 +137,9 @@ async def _look_first(
     try:
         await looked
     except Unreachable as fault:
-        _fail(str(fault), commandline.UNREACHABLE)
+        console.fail(str(fault), commandline.UNREACHABLE)
     except NoSuchModel as fault:
-        _fail(str(fault), commandline.UNSERVED)
+        console.fail(str(fault), commandline.UNSERVED)
     except CancelledError:
         raise SystemExit(interruption.status) from None
 
@@ -149,7 +150,7 @@ def _status(chosen: argparse.Namespace) -> list[str]:
     return [f"{url}/status.json" for url in dict.fromkeys(chosen.to)]
 
 
-def _allow_many_connections(clients: Sequence[Arrival]) -> None:
+def _allow_many_connections(console: Console, clients: Sequence[Arrival]) -> None:
     """Take as many file descriptors as this process may have: each stream needs one.
 
     Whoever may be short of them is told: the engine would be blamed for it.
@@ -166,7 +167,7 @@ def _allow_many_connections(clients: Sequence[Arrival]) -> None:
         return
     at_once = peak((one.at, one.at + one.patience_seconds) for one in clients)
     if at_once + SPARE_FILES > most:
-        _say(
+        console.say(
             f"warning: up to {at_once:,} clients ask at once, and this process may have {most:,} "
             "files open (ulimit -n): what goes beyond fails here, and not at the address"
         )
@@ -190,19 +191,23 @@ def _settings(chosen: argparse.Namespace, wire: Wire, started: str) -> Settings:
     )
 
 
-def _report(chosen: argparse.Namespace, result: Result) -> None:
-    """Print the table and write the files."""
+def _report(console: Console, chosen: argparse.Namespace, result: Result) -> None:
+    """Print the table and write the files.
+
+    Raises:
+        SystemExit: any of it cannot be written.
+    """
     summary, advice = summarize(result), advise(result)
-    _print(table.render(result, summary, advice, columns=columns(sys.stdout)))
-    faults = [
-        _write(chosen.json, lambda: as_json(result, summary=summary, advice=advice)),
-        _write(chosen.html, lambda: report.report(result, summary, advice).encode("utf-8")),
-    ]
-    if any(faults):
+    console.write(table.render(result, summary, advice, columns=console.columns))
+    written = (
+        _save(console, chosen.json, lambda: as_json(result, summary=summary, advice=advice)),
+        _save(console, chosen.html, lambda: report.report(result, summary, advice).encode("utf-8")),
+    )
+    if console.fault or not all(written):
         raise SystemExit(commandline.USAGE)
 
 
-def _compare(chosen: argparse.Namespace) -> int:
+def _compare(console: Console, chosen: argparse.Namespace) -> int:
     """Compare two results; gives the exit status.
 
     Raises:
@@ -210,42 +215,19 @@ def _compare(chosen: argparse.Namespace) -> int:
     """
     first, second = chosen.compare
     compared = compare.compare((str(first), str(second)), read(first), read(second))
-    _print(compare.render(compared, columns=columns(sys.stdout)))
-    faulty = _write(chosen.html, lambda: report.comparison(compared).encode("utf-8"))
-    return commandline.USAGE if faulty else 0
+    console.write(compare.render(compared, columns=console.columns))
+    written = _save(console, chosen.html, lambda: report.comparison(compared).encode("utf-8"))
+    return 0 if written and not console.fault else commandline.USAGE
 
 
-def _write(path: Path | None, make: Callable[[], bytes]) -> bool:
-    """Write a file, if one is wanted; says whether that failed."""
+def _save(console: Console, path: Path | None, make: Callable[[], bytes]) -> bool:
+    """Write a file, if one is wanted; says whether that went well."""
     if path is None:
-        return False
-    try:
-        path.write_bytes(make())
-    except OSError as fault:
-        _say(f"{path} cannot be written: {fault.strerror or fault}")
         return True
-    _say(f"wrote {path}")
-    return False
-
-
-def _print(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read it has read enough; what is left in the buffer goes nowhere, quietly.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"llm-gateway-load: {plain(text)}\n")
-    sys.stderr.flush()
-
-
-def _fail(text: str, status: int) -> NoReturn:
-    for line in text.splitlines():
-        _say(line)
-    raise SystemExit(status)
+    if not console.save(path, make()):
+        return False
+    console.say(f"wrote {path}")
+    return True
 
 
 if __name__ == "__main__":

@@ -159,6 +159,7 @@ def _group(
         name: {
             "engine": model.engine.value,
             "aliases": list(model.aliases),
+            "require_auth": model.require_auth,
             "shares_its_engine_with": sorted(other for other in group.models if other != name),
             **common,
             "requests": _requests(name, view, under_way),
