@@ -117,13 +117,15 @@ class OwnTokenTests(ServicesTestCase):
             {"access_token": "a b"},
             {"access_token": "a\r\nX: y"},
             {"access_token": "é"},
+            {"access_token": ""},
             {"token_type": "mac"},
             {"token_type": None},
         ):
             client = self.ask(token=None)
             self.give(**members)
             self.assertEqual(client.status, 502, members)
-        for body in (b"[]", b"", b"nonsense"):
+        nan = b'{"access_token": "t", "token_type": "bearer", "expires_in": NaN}'
+        for body in (b"[]", b"", b"nonsense", nan):
             client = self.ask(token=None)
             self.requests[-1].answer(body=body)
             self.assertEqual(client.status, 502, body)
@@ -137,6 +139,19 @@ class OwnTokenTests(ServicesTestCase):
             self.ask(token=None)
             self.assertEqual(len(self.requests), before + 1, life)
             self.give(expires_in=life)
+
+    def test_long_life(self) -> None:
+        """A life of more seconds than a float holds is a week."""
+        client = self.ask(token=None)
+        self.give(expires_in=10**400)
+        self.asked.answer()
+        self.assertEqual(client.status, 200)
+        self.stack.advance(7 * 86_400 - 40, step=86_400)
+        self.ask(token=None).leave()
+        self.assertEqual(len(self.requests), 1)
+        self.stack.advance(20, step=10)
+        self.ask(token=None).leave()
+        self.assertEqual(len(self.requests), 2)
 
     def test_provider_is_slow(self) -> None:
         """A provider that does not answer is given up."""
@@ -182,6 +197,17 @@ class EndpointTests(ServicesTestCase):
         self.assertEqual((client.status, client.json), (401, {"error": "invalid_client"}))
         self.assertEqual(client.headers["www-authenticate"], 'Basic realm="x"')
         self.assertEqual(self.stack.entries[-1].outcome.value, "upstream_status")
+
+    def test_inert(self) -> None:
+        """Whatever the issuer answers with, and whatever goes wrong, no browser runs it."""
+        answered = self.post()
+        self.request.answer(200, b"<script>", content_type="text/html")
+        for client in (answered, self.post(b"{}", **{"Content-Type": "application/json"})):
+            self.assertEqual(client.headers["x-content-type-options"], "nosniff")
+            self.assertIn("sandbox", client.headers["content-security-policy"])
+        self.assertEqual(
+            (answered.body, answered.headers["content-type"]), (b"<script>", "text/html")
+        )
 
     def test_bearer_does_not_pass(self) -> None:
         """A bearer token is no client's credential."""

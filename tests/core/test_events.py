@@ -19,6 +19,7 @@ from twisted_gateway.core.events import (
     Meaning,
     classify,
     upstream_message,
+    upstream_words,
 )
 from twisted_gateway.core.sse import Event, EventSplitter
 
@@ -406,6 +407,19 @@ class UpstreamMessage(TestCase):
             self.assertTrue(message.endswith("x…"))
         info = upstream_message(json.dumps({"message": "m", "type": long[:999]}).encode())
         self.assertEqual(len(info.type or ""), 200)
+
+    def test_whole(self) -> None:
+        """Whoever has to take something out of the words first is given them whole."""
+        said = "x" * 3000 + " end"
+        for body in (
+            said,
+            json.dumps({"error": said}),
+            json.dumps({"detail": [{"msg": said}]}),
+            json.dumps([{"error": {"message": said, "code": 1}}]),
+        ):
+            self.assertEqual(upstream_words(body.encode()), said)
+        self.assertEqual(upstream_words(b'{"message": "a\\r\\nb"}'), "a b")
+        self.assertEqual(upstream_words(b"{}"), "")
 
     def test_error_object(self) -> None:
         """What the engine left out is filled in; what it said stays."""

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from tests.support import TestCase
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import TestCase, examples
 from twisted_gateway.core.redaction import redacted, without_addresses
 
 
@@ -16,8 +19,27 @@ class RedactionTests(TestCase):
             ("sXc+et/=", ["s.c+et/="], "sXc+et/="),
             ("nothing", [""], "nothing"),
             ("Bearer abc, abc", ["Bearer abc", "abc"], "***, ***"),
+            ("a_t1_b, token%20t1%0a", ["t1"], "a_***_b, token%20***%0a"),
+            ("in minio-0, minioadmin", ["minio"], "in ***-0, minioadmin"),
         ):
             self.assertEqual(redacted(text, secrets), shown)
+
+    def test_in_words(self) -> None:
+        """One of some length goes in the middle of a word too, and percent-encoded."""
+        secret = "s3cr+t/= x"
+        for text, shown in (
+            (f"tok_{secret}", "tok_***"),
+            (f"x{secret}x", "x***x"),
+            ("token%20s3cr%2Bt%2F%3D%20x&a", "token%20***&a"),
+            ("s3cr%2bt/%3d+x", "***"),
+            ("s3cr+t/=", "s3cr+t/="),
+        ):
+            self.assertEqual(redacted(text, [secret]), shown)
+        self.assertEqual(redacted("\u00e9%C3%a9", ["\u00e9\u00e9"]), "***")
+
+    def test_longest_first(self) -> None:
+        """Of one that begins with another nothing is left."""
+        self.assertEqual(redacted("12345678abc", ["12345678", "12345678abc"]), "***")
 
 
 class AddressTests(TestCase):
@@ -34,6 +56,14 @@ class AddressTests(TestCase):
             ("db.svc.cluster.local. and a-b.c.svc:6379", "*** and ***"),
             ("host:sqs.messaging:9324 POST", "host:*** POST"),
             ("kafka:9092 is down", "*** is down"),
+            ("redis:637: connection refused", "***: connection refused"),
+            ("dial redis:637, a@db:5432, //db:80", "dial ***, a@***, //***"),
+            ("cannot connect to redis:637", "cannot connect to ***"),
+            ("redis-master:6379, sqs.q:9324", "***, ***"),
+            ("_10.0.0.1_ v10.0.0.1 x10.43.12.7:80.", "_***_ v*** x***."),
+            ("host=postgres-rw.db user=foo; server = 'db'", "host=*** user=foo; server = '***'"),
+            ("fe80::1%eth0 [fe80::2%eth1]:80 fd00:1::", "*** *** ***"),
+            ("lookup gotify: no such host", "lookup ***: no such host"),
         ):
             self.assertEqual(without_addresses(text), shown)
 
@@ -44,6 +74,11 @@ class AddressTests(TestCase):
             "2026-11-30T03:00:00.000Z a/b.c:7 version 1.2.3",
             "Namespace default is not found; e.g. a local.file, svc",
             "out of memory",
+            "max_tokens:4096 exceeded; limit:5000, got:6000",
+            "lookup table missing, lookup table-name is: x",
+            "version 1.2.3.4, 1.2.3.4.5",
+            "a::b C::D face:: cafe::1 ::add AWS::S3::Bucket arn:aws:sqs:eu:0000:q",
+            "server.go:1042: panic in a.py:1234",
         ):
             self.assertEqual(without_addresses(text, ["memory"]), text)
 
@@ -55,3 +90,15 @@ class AddressTests(TestCase):
             ("my-db.example.com, db.example.com-x", "my-db.example.com, db.example.com-x"),
         ):
             self.assertEqual(without_addresses(text, ["db.example.com", "memory", ""]), shown)
+
+    @examples(200)
+    @given(
+        st.sampled_from(["at ", "_", "x", "=", "(", "tcp://", ""]),
+        st.ip_addresses(v=4).map(str) | st.ip_addresses(v=6, network="fd00::/8").map(str),
+        st.sampled_from([":80", ":http", "_", ".", ",", "/x", ")", ""]),
+    )
+    def test_any_address(self, before: str, address: str, behind: str) -> None:
+        """An address is never left whole, whatever touches it."""
+        if ":" in address:
+            before, behind = before.rstrip("_x"), behind.replace(":80", "").replace(":http", "")
+        self.assertNotIn(address, without_addresses(before + address + behind))

@@ -192,6 +192,35 @@ class IamTests(JsonServicesTestCase):
         self.check_refusals(lambda: self.get("iam", "list-users"), "authentik-token")
 
 
+class WordsTests(JsonServicesTestCase):
+    """What a service says of itself is cleaned before it is cut."""
+
+    def notify(self) -> Client:
+        return self.ask("notification", "send-message", path="/?message=m", body=b"", token=None)
+
+    def test_secret_at_the_end(self) -> None:
+        """A credential that the end of what is shown goes through is none of it."""
+        for before in range(1970, 2001, 5):
+            client = self.notify()
+            self.there.answer(400, {"errorDescription": "x" * before + " gotify-token!"})
+            self.assertEqual(client.status, 400)
+            self.assertNotIn("got", client.json["upstream_message"])
+            self.assertLessEqual(len(client.json["upstream_message"]), 2000)
+
+    def test_secret_in_a_word(self) -> None:
+        """Nor is one that touches other letters, or is percent-encoded."""
+        client = self.notify()
+        self.there.answer(400, {"errorDescription": "token%20gotify-token tok_gotify-token1"})
+        self.assertEqual(client.json["upstream_message"], "token%20*** tok_***1")
+
+    def test_address_at_the_end(self) -> None:
+        """So it is with addresses, however many stand in front of it."""
+        for words in ("x" * 1990 + " db.inside.svc", "http://" + "a" * 7991 + " db.inside.svc"):
+            client = self.notify()
+            self.there.answer(400, {"errorDescription": words})
+            self.assertNotIn("db", client.json["upstream_message"])
+
+
 class RegistryTests(JsonServicesTestCase):
     """Forgejo."""
 
@@ -236,6 +265,19 @@ class RegistryTests(JsonServicesTestCase):
             self.there.answer(body={"ok": True, "data": [{"id": 1}] * count}, extra=extra)
             self.assertEqual(client.json["next_page"], following, (page, count, extra))
             self.assertNotIn(b"inside.example", client.received)
+
+    def test_link_relations(self) -> None:
+        """`next` is one of the words of `rel`, whatever case they are in."""
+        for link, following in (
+            ('<x>; rel="last next"', 2),
+            ("<x>;REL = Next, <y>; rel=last", 2),
+            ('<x>; rel="nextish"; title="; rel=other"', None),
+            ('<x>; rel="a-next"', None),
+            ('<x>; rel="next', None),
+        ):
+            client = self.get("registry", "list-repos")
+            self.there.answer(body={"data": [{"id": 1}]}, extra=f"link: {link}\r\n")
+            self.assertEqual(client.json["next_page"], following, link)
 
     def test_of_an_owner(self) -> None:
         """Those of one owner are searched by the owner's number."""

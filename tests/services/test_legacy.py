@@ -188,7 +188,10 @@ class UpstreamTests(LegacyTestCase):
             ("/cut/a", "https://elsewhere.example/b", "https://elsewhere.example/b"),
             ("/cut/a", "//elsewhere.example/b", "//elsewhere.example/b"),
             ("/cut/a", "//10.6.0.1/base/b", "/cut/b"),
-            ("/cut/a", "/\\elsewhere.example/b", "/cut/elsewhere.example/b"),
+            ("/cut/a", "/\\elsewhere.example/b", "/elsewhere.example/b"),
+            ("/cut/a", "http://10.6.0.1:5000/sso", "http://10.6.0.1:5000/sso"),
+            ("/cut/a", "http://10.6.0.1:8080/other", "/other"),
+            ("/cut/a", "myapp://10.6.0.1/cb", "myapp://10.6.0.1/cb"),
         ):
             client = self.get(path)
             self.there.answer(302, b"", extra=f"location: {location}\r\n")
@@ -201,12 +204,13 @@ class UpstreamTests(LegacyTestCase):
         self.there.answer(
             extra=f'link: <{inside}/a?page=2>; rel="next"; anchor="{inside}/a", <b>; rel=x\r\n'
             f"refresh: 5; url={inside}/c\r\ncontent-location: {inside}/d\r\n"
-            'alt-svc: h3="10.6.0.1:443"\r\n'
+            'alt-svc: h3="10.6.0.1:443"\r\nset-cookie: a=b; Domain=10.6.0.1; Path=/base\r\n'
         )
         link = '</cut/a?page=2>; rel="next"; anchor="/cut/a", <b>; rel=x'
         self.assertEqual(client.headers["link"], link)
         self.assertEqual(client.headers["refresh"], "5; url=/cut/c")
         self.assertEqual(client.headers["content-location"], "/cut/d")
+        self.assertEqual(client.headers["set-cookie"], "a=b; Path=/cut")
         self.assertNotIn(b"10.6.0.1", client.received)
 
     def test_preferences(self) -> None:

@@ -201,6 +201,16 @@ class GetTests(S3TestCase):
         self.assertEqual(client.json["upstream_message"], "Busy: *** of http://***/b, ***")
         self.assertEqual(client.headers["retry-after"], "7")
 
+    def test_secret_at_the_end(self) -> None:
+        """A credential goes before the words are cut."""
+        for before in (*range(990, 998), *range(1990, 1998)):
+            client = self.s3("get", "bucket=b&key=k")
+            words = "x" * before + " SK SK"
+            body = f"<Error><Code>Foo</Code><Message>{words}</Message></Error>"
+            self.store.answer(400, body.encode())
+            self.assertNotIn("S", client.json["upstream_message"])
+            self.assertLessEqual(len(client.json["upstream_message"]), 2000)
+
     def test_beyond(self) -> None:
         """A range beyond the object is 416 with its size."""
         client = self.s3("get", "bucket=b&key=k", Range="bytes=10-")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from urllib.parse import unquote_plus
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,11 +14,9 @@ class RefusalTests(TestCase):
     """What a store says when it refuses."""
 
     def test_code_and_message(self) -> None:
-        """Code and message come on one line, bounded."""
+        """Code and message come on one line."""
         body = b"<Error xmlns='urn:x'><Code>A</Code><Message> b\n c </Message><Key>k</Key></Error>"
         self.assertEqual(s3_xml.refusal(body), "A: b c")
-        long = b"<Error><Code>A</Code><Message>" + b"x" * 10_000 + b"</Message></Error>"
-        self.assertLess(len(s3_xml.refusal(long)), 2000)
 
     @examples(100)
     @given(st.binary(max_size=60))
@@ -39,6 +39,10 @@ class RefusalTests(TestCase):
             b"<a>" * 17 + b"</a>" * 17,
             b"<a>" * 1_000_000,
             b"<a>" + b"<b/>" * s3_xml.MAX_ELEMENTS + b"</a>",
+            b"<a>" + b"<!---->" * s3_xml.MAX_ELEMENTS + b"</a>",
+            b"<a>" + b"<?b c?>" * s3_xml.MAX_ELEMENTS + b"</a>",
+            b"<a " + b" ".join(b'a%d="1"' % number for number in range(40)) + b"/>",
+            b"<a " + b" ".join(b"xmlns:a%d='>'" % number for number in range(40)) + b"/>",
         ):
             with self.assertRaisesRegex(BadAnswer, "too many"):
                 s3_xml.parse(body)
@@ -48,6 +52,53 @@ class RefusalTests(TestCase):
         """White space before the declaration is none of the document."""
         body = b" \n<?xml version='1.0'?><Error><Code>A</Code></Error>"
         self.assertEqual(s3_xml.refusal(body), "A")
+
+
+class ListingTests(TestCase):
+    """Pages of keys."""
+
+    def listing(self, *contents: str, coded: bool = True) -> list[str]:
+        text = "".join(f"<Contents><Key>{one}</Key></Contents>" for one in contents)
+        coding = "<EncodingType>url</EncodingType>" if coded else ""
+        body = f"<ListBucketResult>{coding}{text}</ListBucketResult>".encode()
+        return [one["key"] for one in s3_xml.listing(body, "b")["objects"]]
+
+    def test_escapes(self) -> None:
+        """Escapes are undone, as forms have them, and what is none stays."""
+        for coded, key in (
+            ("a%20b+c%2Bd", "a b c+d"),
+            ("%E4%BD%A0x%c3%A4", "\u4f60x\xe4"),
+            ("100%", "100%"),
+            ("%4", "%4"),
+            ("%zz%41", "%zzA"),
+            ("%ff", "\ufffd"),
+            ("\xe4%C3%A4", "\xe4\xe4"),
+        ):
+            self.assertEqual(self.listing(coded), [key])
+        self.assertEqual(self.listing("a%20b+c", coded=False), ["a%20b+c"])
+
+    @examples(200)
+    @given(st.text("%+aA4fFéz ", max_size=12))
+    def test_as_forms_have_it(self, text: str) -> None:
+        """It is what `urllib.parse` makes of it, which takes a hundred times as long."""
+        self.assertEqual(self.listing(f"-{text}-"), [unquote_plus(f"-{text}-")])
+
+    def test_bounds(self) -> None:
+        """A key that is too long to be one, or a page of more than S3 gives, is no listing."""
+        self.assertEqual(self.listing("%41" * 1024), ["A" * 1024])
+        self.assertEqual(len(self.listing(*["a"] * 1000)), 1000)
+        for contents in (["%41" * 1025], ["a"] * 1001):
+            with self.assertRaises(BadAnswer):
+                self.listing(*contents)
+
+    def test_encoding(self) -> None:
+        """A document is UTF-8, whatever it calls itself: else its tags could not be found."""
+        body = "<ListBucketResult><Prefix>\xe4</Prefix></ListBucketResult>"
+        declared = "<?xml version='1.0' encoding='latin-1'?>" + body
+        self.assertEqual(s3_xml.listing(declared.encode(), "b")["prefix"], "\xe4")
+        for other in (body.encode("latin-1"), body.encode("utf-16")):
+            with self.assertRaises(BadAnswer):
+                s3_xml.parse(other)
 
 
 class NamesTests(TestCase):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hmac
+
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id
 from twisted.logger import LogEvent, formatEvent
 
@@ -7,6 +9,14 @@ from tests.services.stack import AUTH
 from tests.services.test_dispatch import OPEN
 from tests.stack import Client, Stack
 from tests.web.test_traces import TRACE, TracesTestCase
+from twisted_gateway.web import service_answer, service_call
+
+HOOK = """
+webhooks:
+  forgejo:
+    secret: s
+    targets: [{event: push, service: memory, resource: ingest, parameters: {text: x}}]
+"""
 
 
 class ServiceTraces(TracesTestCase):
@@ -92,3 +102,30 @@ class ServiceTraces(TracesTestCase):
         told += "".join(span.to_json() for span in self.exporter.get_finished_spans())
         for secret in ("secret-token", "prompt", "secret-key"):
             self.assertNotIn(secret, told)
+
+    def test_faults_of_ours(self) -> None:
+        """A fault of the gateway's own makes the service's span an error too."""
+        stack = self.stack(OPEN)
+        self.patch(service_answer, "_head", lambda *_: 1 / 0)
+        self.ask(stack)
+        stack.engine("10.2.0.1", 8080).last.answer()
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        spans = self.of(stack.entries[-1].trace_id)
+        self.assertEqual([span.status.status_code for span in spans], [StatusCode.ERROR] * 2)
+
+    def test_webhook_targets(self) -> None:
+        """An event's span says how its target ended, be that a fault of ours."""
+        stack = self.stack(OPEN + HOOK)
+        body = b"{}"
+        signature = hmac.digest(b"s", body, "sha256").hex()
+        lines = {
+            "X-Forgejo-Event": "push",
+            "X-Forgejo-Delivery": "d1",
+            "X-Forgejo-Signature": signature,
+        }
+        self.patch(service_call, "read_whole", lambda *_, **__: 1 / 0)
+        stack.client().post("/v1/webhooks/forgejo", body, lines)
+        stack.engine("10.2.0.1", 8080).last.answer()
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        spans = {span.kind: span for span in self.of(stack.entries[-1].trace_id)}
+        self.assertIs(spans[SpanKind.CLIENT].status.status_code, StatusCode.ERROR)

@@ -339,6 +339,22 @@ class FailureTests(WebhooksTestCase):
         self.assertEqual(outcomes, ["upstream_error", "upstream_timeout"])
         self.assertTrue(self.memory[0].gone)
 
+    def test_dripping(self) -> None:
+        """One that never ends its answer is given up after the adapter's time, silent or not."""
+        client = self.send()
+        again = self.send(delivery="again")
+        self.memory[0].answer()
+        self.gotify[0].send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        for _ in range(9):
+            self.stack.advance(1)
+            self.gotify[0].send(b"x")
+        self.assertTrue(self.gotify[0].gone)
+        for one in (client, again):
+            self.assertEqual(one.status, 502)
+            outcomes = [target["outcome"] for target in one.json["targets"]]
+            self.assertEqual(outcomes, ["upstream_timeout", "ok"])
+        self.assertTrue(any("had not answered whole after 8 s" in line for line in self.lines))
+
     def test_a_fault_of_ours(self) -> None:
         """A fault of the gateway's own ends that target alone."""
         self.patch(gotify.Gotify, "_send", lambda *_: 1 / 0)
@@ -445,6 +461,19 @@ class OnceTests(WebhooksTestCase):
         # The id that was made up is still anybody's.
         self.send({**PUSH, "another": 1}, delivery="seen")
         self.assertEqual(self.how_often(), (2, 2))
+
+    def test_another_body(self) -> None:
+        """Under an id of which all is done nothing else is: that is a duplicate, and logged."""
+        self.send()
+        self.answer_all()
+        self.assertFalse(any("another body" in line for line in self.lines))
+        for number in (1, 2):
+            again = self.send({**PUSH, "another": number})
+            self.assertEqual((again.status, again.json["duplicate"]), (200, True))
+        said_so = [line for line in self.lines if "come again with another body" in line]
+        self.assertEqual(len(said_so), 1)
+        self.assertIn("delivery d1 of event push", said_so[0])
+        self.assertEqual(self.how_often(), (1, 1))
 
     def test_redelivery(self) -> None:
         """Forgejo delivers again under a new id: what had failed is tried again, and that alone."""

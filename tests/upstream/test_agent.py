@@ -506,6 +506,15 @@ class CloseTests(AgentTestCase):
         self.clock.advance(0)
         self.assertIsNone(self.successResultOf(second))
 
+    def test_one_who_waits_gives_another_up(self) -> None:
+        """What one of them does about it takes it from nobody behind that one."""
+        self.whole()
+        first, second, third = (self.agent.close() for _ in range(3))
+        _ = first.addCallback(lambda _: second.cancel())
+        self.clock.advance(0)
+        self.failureResultOf(second, CancelledError)
+        self.assertIsNone(self.successResultOf(third))
+
     def test_answer_that_ends_after_the_close(self) -> None:
         """A connection is not kept by an agent that was closed in its last read."""
         result = self.ask()

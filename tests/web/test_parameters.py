@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.web.http_headers import Headers
 
 from tests.support import TestCase, examples
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.services.adapter import BadParameter, Parameter
-from twisted_gateway.web.parameters import read_parameters
+from twisted_gateway.web import parameters
+from twisted_gateway.web.parameters import MOST_MEMBERS, read_fields, read_parameters
 
 
 def number(text: str) -> str:
@@ -82,3 +84,42 @@ class ReadTests(TestCase):
             self.assertLess(len(problem.body("x")), 8000)
         else:
             self.assertLessEqual(set(values), {"name", "size"})
+
+
+class FieldsTests(TestCase):
+    """Parameters in a body."""
+
+    HEADERS = Headers({b"Content-Type": [b"application/json"]})
+
+    def read(self, text: str) -> Mapping[str, object]:
+        return read_fields(self.HEADERS, text.encode())
+
+    def test_very_many(self) -> None:
+        """A body of very many members or objects is refused as a whole, none of them looked at."""
+        members = [f'"{number}": 1' for number in range(MOST_MEMBERS + 1)]
+        self.assertEqual(len(self.read("{" + ",".join(members[:-1]) + "}")), MOST_MEMBERS)
+        for body in (
+            "{" + ",".join(members) + "}",
+            '{"name": {' + ",".join(members) + "}}",
+            '{"name": [' + ",".join(["{}"] * (MOST_MEMBERS + 1)) + "]}",
+        ):
+            with self.assertRaises(Problem) as caught:
+                self.read(body)
+            self.assertEqual(
+                (caught.exception.status, caught.exception.kind), (400, "malformed_body")
+            )
+            self.assertIn("at most 100 members", caught.exception.detail)
+
+    def test_unknown(self) -> None:
+        """Of a member that there is not the name alone is looked at."""
+        asked: list[object] = []
+
+        def as_text(value: object) -> str:
+            asked.append(value)
+            return str(value)
+
+        self.patch(parameters, "as_text", as_text)
+        with self.assertRaises(Problem) as caught:
+            read_parameters(b"", KNOWN, {"name": "a", "other": [1]})
+        self.assertEqual(asked, ["a"])
+        self.assertEqual(caught.exception.members["invalid"], {"other": "name, size, and no other"})

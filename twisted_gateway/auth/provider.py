@@ -15,6 +15,7 @@ from twisted_gateway.auth.flight import SingleFlight
 from twisted_gateway.auth.jwks import FetchFailed
 from twisted_gateway.auth.keys import MAX_DOCUMENT_BYTES
 from twisted_gateway.config.schema import ClientCredentials
+from twisted_gateway.core import strict_json
 from twisted_gateway.upstream.whole import WholeAnswer, ask
 
 ANSWER_SECONDS = 10.0
@@ -27,6 +28,7 @@ EARLY_SECONDS = 30.0
 """How long before its end a token is used no more, at most a fifth of its life."""
 
 _MOST_LIFE_SECONDS = 604_800.0
+_TOKEN = re.compile(r"[!-~]+")
 _ERROR = re.compile(r"[a-z_]{1,64}")
 _USER_AGENT = (b"User-Agent", b"twisted-gateway")
 
@@ -178,16 +180,17 @@ def _error_word(body: bytes) -> str:
 def _token(body: bytes) -> tuple[str, float]:
     """Read the answer of a token endpoint (RFC 6749, section 5.1)."""
     try:
-        tree = json.loads(body)
+        tree = strict_json.loads(body)
     except (ValueError, RecursionError):
         raise FetchFailed("the token endpoint's answer is not JSON") from None
     text = tree.get("access_token") if isinstance(tree, dict) else None
     kind = tree.get("token_type") if isinstance(tree, dict) else None
-    if not (isinstance(text, str) and text.isascii() and text.isprintable() and " " not in text):
+    if not (isinstance(text, str) and _TOKEN.fullmatch(text)):
         raise FetchFailed("the token endpoint's answer has no access_token")
     if not (isinstance(kind, str) and kind.lower() == "bearer"):
         raise FetchFailed("the token endpoint's answer is no bearer token")
     life = tree.get("expires_in")
     if isinstance(life, bool) or not isinstance(life, int | float) or not life > 0:
         life = DEFAULT_LIFE_SECONDS
-    return text, min(float(life), _MOST_LIFE_SECONDS)
+    # The lesser first: an integer of JSON may be more than any float is.
+    return text, float(min(life, _MOST_LIFE_SECONDS))

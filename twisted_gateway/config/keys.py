@@ -193,7 +193,8 @@ ROOT = Section(
         Key(
             name="maxHeldBytes",
             kind=BYTES,
-            about="All request bodies held at once; past it 503 queue_full.",
+            about="All bodies held at once, of requests and of adapters' long documents; past it "
+            "503 queue_full.",
         ),
         Key(name="maxConnections", kind=Whole(1, 1_000_000), about="Clients connected at once."),
         Key(

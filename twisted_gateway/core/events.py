@@ -251,9 +251,20 @@ def upstream_message(body: bytes) -> ErrorInfo:
     body = body[:MAX_ERROR_BODY_BYTES]
     tree = _tree(body)
     info = _info(tree)
-    if info.message or tree in ({}, [], ""):
-        return info
-    return msgspec.structs.replace(info, message=_clean(_plain(body)))
+    return msgspec.structs.replace(info, message=info.message or _cut(_words(body, tree)))
+
+
+def upstream_words(body: bytes) -> str:
+    """Read the sentence alone out of an error body, whole: some 64 KiB at most.
+
+    For who takes something out of it before it is shown: half a credential is none that anybody
+    would find, and enough to go on.
+
+    Args:
+        body: as for `upstream_message`.
+    """
+    body = body[:MAX_ERROR_BODY_BYTES]
+    return _words(body, _tree(body))
 
 
 def _tree(body: bytes) -> Any:
@@ -264,21 +275,39 @@ def _tree(body: bytes) -> Any:
         return None
 
 
+def _words(body: bytes, tree: Any) -> str:
+    said = _one_line(_sentence(tree))
+    return said if said or tree in ({}, [], "") else _one_line(_plain(body))
+
+
+def _sentence(tree: Any) -> str:
+    outer = _first(tree)
+    if isinstance(outer, str):
+        return outer
+    return _said(_fields(outer)) or _said(outer) if isinstance(outer, dict) else ""
+
+
 def _info(tree: Any) -> ErrorInfo:
-    if isinstance(tree, list) and tree:
-        tree = tree[0]
-    if isinstance(tree, str):
-        return ErrorInfo(_clean(tree))
-    if not isinstance(tree, dict):
-        return ErrorInfo()
-    error = tree.get("error")
-    fields = error if isinstance(error, dict) and error else tree
+    message = _cut(_one_line(_sentence(tree)))
+    outer = _first(tree)
+    if not isinstance(outer, dict):
+        return ErrorInfo(message)
+    fields = _fields(outer)
     return ErrorInfo(
-        message=_clean(_said(fields) or _said(tree)),
+        message=message,
         type=_type(fields),
         param=_word(fields.get("param")),
         code=_code(fields.get("code")),
     )
+
+
+def _first(tree: Any) -> Any:
+    return tree[0] if isinstance(tree, list) and tree else tree
+
+
+def _fields(outer: dict[str, Any]) -> dict[str, Any]:
+    error = outer.get("error")
+    return error if isinstance(error, dict) and error else outer
 
 
 _SENTENCES = ("message", "errorDescription", "error_description", "error", "detail", "title")
@@ -300,7 +329,8 @@ def _fault(fault: dict[str, Any]) -> str:
     place = fault.get("loc")
     steps = place[:8] if isinstance(place, list) else []
     where = ".".join(str(step) for step in steps if isinstance(step, str | int))
-    what = _word(fault.get("msg")) or "invalid"
+    said = fault.get("msg")
+    what = said if isinstance(said, str) and said else "invalid"
     return f"{where}: {what}" if where else what
 
 
@@ -311,7 +341,9 @@ def _type(fields: dict[str, Any]) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    return _clean(value, _MAX_WORD_CHARS) if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    return _cut(_one_line(value), _MAX_WORD_CHARS)
 
 
 def _code(value: Any) -> str | int | None:
@@ -328,8 +360,11 @@ def _plain(body: bytes) -> str:
     return "" if title is None else title[1]
 
 
-def _clean(text: str, limit_chars: int = MAX_MESSAGE_CHARS) -> str:
-    text = _CONTROL.sub(" ", text).strip()
+def _one_line(text: str) -> str:
+    return _CONTROL.sub(" ", text).strip()
+
+
+def _cut(text: str, limit_chars: int = MAX_MESSAGE_CHARS) -> str:
     return text if len(text) <= limit_chars else text[: limit_chars - 1] + "…"
 
 

@@ -11,10 +11,10 @@ nobody can have those taken out again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from twisted_gateway.core.references import Places
 from twisted_gateway.core.sse import EVENT_STREAM
 
 Pair = tuple[bytes, bytes]
@@ -71,13 +71,6 @@ _CREDENTIALS = frozenset({b"authorization", b"api-key", b"x-api-key"})
 # What proxies say of the client. From anyone but a trusted proxy it is hearsay.
 _FORWARDING = re.compile(rb"forwarded|x-real-ip|x-tenant|x-forwarded-[a-z-]+")
 _XFF, _XFP, _XFH = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"
-# Where a field of an answer holds references: each is the group after what stands in front of it.
-_REFERENCES: Mapping[bytes, re.Pattern[bytes]] = {
-    b"location": re.compile(rb"\A()(.*)\Z"),
-    b"content-location": re.compile(rb"\A()(.*)\Z"),
-    b"link": re.compile(rb"(?i)(<|\banchor\s*=\s*\")([^<>\"]*)"),
-    b"refresh": re.compile(rb"(?i)\A(\s*[0-9.]+\s*[;,]\s*(?:url\s*=\s*)?['\"]?)([^'\"]*)"),
-}
 # `Alt-Svc` names another server of the same site, which an engine is none of.
 _NOT_FOR_CLIENTS = frozenset({b"alt-svc", b"content-length", b"x-request-id"})
 _UNSAFE = re.compile(rb"[\r\n\0]")
@@ -150,9 +143,7 @@ def response_headers(
     headers: Iterable[Pair],
     *,
     request_id: str,
-    engines: Sequence[str],
-    paths: Mapping[str, str] | None = None,
-    prefix: str = "",
+    places: Places,
 ) -> list[Pair]:
     """Build the header fields of the response to the client.
 
@@ -162,9 +153,7 @@ def response_headers(
     Args:
         headers: as the engine sent them.
         request_id: the identifier of the request.
-        engines: the base URLs of the model's engines, whose names no client is to see.
-        paths: request path -> upstream path, as configured.
-        prefix: what the engine's paths have in front of them outside.
+        places: where the engine's paths are outside; its name no client is to see.
     """
     known = _safe(headers)
     drop = _named_by_connection(known) | _HOP_BY_HOP | _NOT_FOR_CLIENTS
@@ -176,12 +165,9 @@ def response_headers(
         key = name.lower()
         if key in drop:
             continue
-        if key in _REFERENCES:
-            moved = _moved(_REFERENCES[key], value, engines, paths or {}, prefix)
-            if moved is None:
-                continue
-            value = moved
-        out.append((name, value))
+        moved = places.field(key, value)
+        if moved is not None:
+            out.append((name, moved))
     out.append((b"X-Request-ID", request_id.encode()))
     if streams:
         out.append((b"X-Accel-Buffering", b"no"))
@@ -242,73 +228,6 @@ def is_trusted(peer: str, trusted: Networks) -> bool:
     """
     address = _address(peer)
     return address is not None and _in(address, trusted)
-
-
-def outside_location(
-    value: bytes, engines: Sequence[str], paths: Mapping[str, str], prefix: str = ""
-) -> bytes | None:
-    """Rewrite a reference to the engine's own address into one to the gateway's.
-
-    The result has no scheme and host, and its path is the one a client would use. Any port counts:
-    an engine behind a Service knows its own port, and its name must not get out either way. A
-    reference elsewhere, or one relative to the request, stays as it is.
-
-    Args:
-        value: of Location or the like.
-        engines: base URLs (`http://host:port[/prefix]`).
-        paths: request path -> upstream path.
-        prefix: what the engine's paths have in front of them outside.
-
-    Returns:
-        The reference for the client; None for one that nobody can parse.
-    """
-    bases = [urlsplit(engine) for engine in engines]
-    try:
-        target = urlsplit(value.decode("latin-1"))
-        host = target.hostname
-    except ValueError:
-        return None
-    if host is None:
-        if target.scheme or not target.path.startswith("/"):
-            return value
-        own = bases
-    else:
-        own = [base for base in bases if base.hostname == host.rstrip(".")]
-    if not own:
-        return value
-    path = prefix + _outside_path(target, own, paths)
-    return urlunsplit(("", "", path, target.query, target.fragment)).encode("latin-1")
-
-
-def _moved(
-    form: re.Pattern[bytes],
-    value: bytes,
-    engines: Sequence[str],
-    paths: Mapping[str, str],
-    prefix: str,
-) -> bytes | None:
-    """Rewrite every reference in a field; None where one is none that anybody can parse."""
-    moved = {
-        found[2]: outside_location(found[2], engines, paths, prefix)
-        for found in form.finditer(value)
-    }
-    if None in moved.values():
-        return None
-    return form.sub(lambda found: found[1] + (moved[found[2]] or b""), value)
-
-
-def _outside_path(target: SplitResult, own: list[SplitResult], paths: Mapping[str, str]) -> str:
-    # A second slash in front (a backslash counts with browsers) would name a host again.
-    path = "/" + target.path.lstrip("/\\")
-    for base in own:
-        prefix = base.path.rstrip("/")
-        if prefix and (path == prefix or path.startswith(prefix + "/")):
-            path = path[len(prefix) :] or "/"
-            break
-    # Engines that redirect to the same path with a slash mean the same place.
-    bare = path.rstrip("/")
-    back = (outside for outside, inside in paths.items() if inside.rstrip("/") == bare)
-    return "/" + next(back, path).lstrip("/\\")
 
 
 def _named_by_connection(headers: Sequence[Pair]) -> frozenset[bytes]:

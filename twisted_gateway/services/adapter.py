@@ -54,7 +54,8 @@ class Refused(Exception):
 
     Attributes:
         status: its status, 400 to 599.
-        message: its own words, bounded and fit to be shown; "" where it gave none.
+        message: its own words, without the gateway's credentials; "" where it gave none. Whoever
+            shows them takes addresses out, and only then cuts them short.
         headers: further fields for the client (`Retry-After`, `Content-Range`).
     """
 

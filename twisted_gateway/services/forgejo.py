@@ -25,7 +25,9 @@ MAX_ANSWER_BYTES = 8_388_608
 """The largest page that is read: fifty repositories, each with its owner and permissions."""
 
 _DEFAULT_LIMIT = 30
-_NEXT = re.compile(rb'(?i);\s*rel\s*=\s*("[^"]*\bnext\b[^"]*"|next\b)')
+# What a link is to this page: words (RFC 8288, section 3.3). No part can match what another does,
+# so a search costs what the field has.
+_RELATIONS = re.compile(rb'(?i);\s*rel\s*=\s*("[^"]*"|[^\s;,"]+)')
 _PAGE = (
     Parameter("page", form=whole(1, 1_000_000)),
     Parameter("limit", form=whole(1, 50)),
@@ -145,7 +147,11 @@ def _is_more(answer: UpstreamResponse, page: int, found: int) -> bool:
     """
     links = answer.headers.getRawHeaders(b"Link")
     if links:
-        return any(_NEXT.search(link) for link in links)
+        return any(
+            b"next" in relations.strip(b'"').lower().split()
+            for link in links
+            for relations in _RELATIONS.findall(link)
+        )
     total = _total(answer)
     return total is None or page * found < total
 

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.web.http_headers import Headers
 
 from twisted_gateway.core import strict_json
-from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_message
+from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES, upstream_words
 from twisted_gateway.core.headers import tokens
 from twisted_gateway.core.redaction import redacted
 from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused, Upstream
@@ -61,7 +61,7 @@ async def check(upstream: Upstream, answer: UpstreamResponse, good: Collection[i
     if answer.code < 400:
         answer.abort()
         raise BadAnswer(f"it answered with status {answer.code}")
-    raise refused(answer, upstream_message(await error_body(upstream, answer)).message)
+    raise refused(answer, upstream_words(await error_body(upstream, answer)))
 
 
 def refused(
@@ -74,7 +74,7 @@ def refused(
 
     Args:
         answer: its status is from 400 on.
-        said: the service's own words. Some services repeat what they were sent.
+        said: the service's own words, whole. Some services repeat what they were sent.
         headers: further fields for the client.
         secrets: the gateway's credentials there, beside those that the request bore in the open.
     """

@@ -6,23 +6,31 @@ sends none, and entities are what it would be for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from twisted_gateway.services.adapter import BadAnswer
-
-MAX_MESSAGE_CHARACTERS = 1000
-"""The longest message that is taken from a store."""
 
 MAX_DEPTH = 16
 """How deep elements may lie in one another; a listing has four levels."""
 MAX_ELEMENTS = 50_000
 """How many elements a document may have; a listing of 1000 objects has some 12,000."""
 
+MAX_QUOTES = 64
+"""How many quotation marks may follow on a `<` before the next; attributes have two each."""
+MAX_NAMES = 1000
+"""How many objects, and how many prefixes, a listing holds at most; so S3 has it."""
+MAX_NAME_CHARACTERS = 3072
+"""How long a key in a listing may be: 1024 bytes, each of them an escape."""
+
 Element = ElementTree.Element
+
+# No `<` stands in a tag, so each search ends with the tag and its text: it costs what these have.
+_MANY_ATTRIBUTES = re.compile(f"<(?:[^<\"']*[\"']){{{MAX_QUOTES + 1}}}")
+_ESCAPES = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 
 
 class _Plain(ElementTree.TreeBuilder):
@@ -35,28 +43,43 @@ class _Plain(ElementTree.TreeBuilder):
 
     def start(self, tag: Any, attrs: Any, /) -> Element:
         self._depth += 1
-        self._count += 1
-        if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
-            raise BadAnswer("its answer is XML of too many elements")
+        self._count_one()
         return super().start(tag, attrs)
 
     def end(self, tag: str, /) -> Element:
         self._depth -= 1
         return super().end(tag)
 
+    def comment(self, text: str | None, /) -> Element:
+        self._count_one()
+        return super().comment(text)
+
+    def pi(self, target: str, text: str | None = None, /) -> Element:
+        self._count_one()
+        return super().pi(target, text)
+
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         raise BadAnswer("its answer is XML with a document type")
 
+    def _count_one(self) -> None:
+        self._count += 1
+        if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
+            raise BadAnswer("its answer is XML of too many elements")
+
 
 def parse(body: bytes) -> Element:
-    """Read a document.
+    """Read a document, whose encoding is UTF-8, whatever it says of that.
 
     Raises:
-        BadAnswer: it is no XML, has a document type, or too many elements.
+        BadAnswer: it is no XML, has a document type, or too many elements or attributes.
     """
     try:
         # S3 may have sent white space before it knew what to say.
-        return ElementTree.fromstring(body.lstrip(), ElementTree.XMLParser(target=_Plain()))
+        words = body.lstrip().decode("utf-8-sig")
+        if _MANY_ATTRIBUTES.search(words):
+            # The parser tells of a tag when it has all of it, and takes seconds for a million.
+            raise BadAnswer("its answer is XML of too many attributes")
+        return ElementTree.fromstring(words, ElementTree.XMLParser(target=_Plain()))
     except (ElementTree.ParseError, ValueError, LookupError):
         raise BadAnswer("its answer is not XML") from None
 
@@ -69,7 +92,7 @@ def listing(body: bytes, bucket: str) -> dict[str, Any]:
         delimiter cut short), `truncated`, and the `continuation_token` for the rest, or None.
 
     Raises:
-        BadAnswer: it is none.
+        BadAnswer: it is none, or longer than S3's are.
     """
     root = parse(body)
     if _name(root) != "ListBucketResult":
@@ -80,9 +103,9 @@ def listing(body: bytes, bucket: str) -> dict[str, Any]:
     return {
         "bucket": bucket,
         "prefix": _decoded(text(root, "Prefix"), coded),
-        "objects": [_object(one, coded) for one in root if _name(one) == "Contents"],
+        "objects": [_object(one, coded) for one in _every(root, "Contents")],
         "prefixes": [
-            _decoded(text(one, "Prefix"), coded) for one in root if _name(one) == "CommonPrefixes"
+            _decoded(text(one, "Prefix"), coded) for one in _every(root, "CommonPrefixes")
         ],
         "truncated": truncated,
         "continuation_token": token if truncated else None,
@@ -90,7 +113,7 @@ def listing(body: bytes, bucket: str) -> dict[str, Any]:
 
 
 def refusal(body: bytes) -> str:
-    """Give the code and the message of an `Error`; "" where the body is none.
+    """Give the code and the message of an `Error`, whole; "" where the body is none.
 
     AWS's other services wrap it in an `ErrorResponse`. Its other members are not read: stores
     repeat there what was signed.
@@ -104,7 +127,7 @@ def refusal(body: bytes) -> str:
     if _name(root) != "Error":
         return ""
     said = ": ".join(part for part in (text(root, "Code"), text(root, "Message")) if part)
-    return " ".join(said.split())[:MAX_MESSAGE_CHARACTERS]
+    return " ".join(said.split())
 
 
 def text(element: Element, name: str) -> str:
@@ -135,8 +158,29 @@ def _object(element: Element, coded: bool) -> dict[str, Any]:
     }
 
 
+def _every(root: Element, name: str) -> list[Element]:
+    found = [one for one in root if _name(one) == name]
+    if len(found) > MAX_NAMES:
+        raise BadAnswer(f"its answer is a listing of more than {MAX_NAMES} names")
+    return found
+
+
 def _decoded(value: str, coded: bool) -> str:
-    return unquote_plus(value) if coded else value
+    """Undo `encoding-type=url`.
+
+    `urllib.parse.unquote_plus` takes each escape by itself: for a page of keys that are not ASCII a
+    second, in which nothing else is done.
+    """
+    if len(value) > MAX_NAME_CHARACTERS:
+        raise BadAnswer("its answer holds a key that is too long to be one")
+    if not coded:
+        return value
+    raw = value.replace("+", " ").encode("utf-8")
+    return _ESCAPES.sub(_bytes_of, raw).decode("utf-8", "replace")
+
+
+def _bytes_of(escapes: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(escapes[0].replace(b"%", b"").decode("ascii"))
 
 
 def _name(element: Element) -> str:

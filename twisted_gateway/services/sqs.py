@@ -40,8 +40,6 @@ MAX_ANSWER_BYTES = 16_777_216
 """The largest answer that is read: ten messages of 1 MiB, and their escapes."""
 MAX_MESSAGE_CHARACTERS = 1_048_576
 """The longest message; SQS takes 1 MiB."""
-MAX_SAID_CHARACTERS = 1000
-"""How much of the words of a refusal is taken."""
 MAX_WAIT_SECONDS = 20
 """How long SQS lets a receiver wait for a message."""
 MAX_QUEUES = 1000
@@ -297,4 +295,4 @@ def _said(body: bytes) -> tuple[str, str]:
     word = code.rpartition("#")[2] if isinstance(code, str) else ""
     line = words.strip().partition("\n")[0] if isinstance(words, str) else ""
     fit = word.isascii() and word.isprintable() and len(word) <= 128
-    return word if fit else "", " ".join(line.split())[:MAX_SAID_CHARACTERS]
+    return word if fit else "", " ".join(line.split())

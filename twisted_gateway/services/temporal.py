@@ -30,7 +30,6 @@ MAX_ANSWER_BYTES = 16_777_216
 """The largest page that is read."""
 
 _METHOD = "/temporal.api.workflowservice.v1.WorkflowService/ListWorkflowExecutions"
-_MAX_MESSAGE_CHARACTERS = 2000
 # ASCII-Value of gRPC's protocol over HTTP/2.
 _PRINTABLE = re.compile(rb"[ -~]+")
 # How gRPC's core says that there is no connection, or that it has ended.
@@ -184,7 +183,8 @@ def fault_of(call: Call) -> Refused | UpstreamError:
     status = STATUSES.get(code)
     if status is None:
         return BadAnswer(f"the call ended with {code.name}")
-    return Refused(status, f"{code.name}: {words}"[:_MAX_MESSAGE_CHARACTERS])
+    # gRPC bounds them: they come in a trailer.
+    return Refused(status, f"{code.name}: {words}")
 
 
 def page_of(answer: ListWorkflowExecutionsResponse) -> Page:

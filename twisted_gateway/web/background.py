@@ -46,19 +46,25 @@ class Afterwards:
             if not self._running:
                 waiters, self._waiters = self._waiters, []
                 for waiter in waiters:
-                    waiter.callback(None)
+                    if not waiter.called:
+                        # One that was told before has cancelled it.
+                        waiter.callback(None)
             return result
 
         in_background(work.addBoth(over), self._log, what)
 
     def finished(self) -> Deferred[None]:
         """Fire when there is none. Cancelling stops nothing but the waiting."""
-        waiter: Deferred[None] = Deferred(lambda it: self._waiters.remove(it))
+        waiter: Deferred[None] = Deferred(self._forget)
         if self._running:
             self._waiters.append(waiter)
         else:
             waiter.callback(None)
         return waiter
+
+    def _forget(self, waiter: Deferred[None]) -> None:
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
 
 
 def in_background(work: Deferred[Any], log: Logger, what: str) -> None:

@@ -79,10 +79,11 @@ class Errands:
         """
         exchange = request.exchange
         call = self.call(exchange, called, exchange.interrupt, request.upload)
-        outcome: Outcome | None = None
+        # Unless something is seen to have come of it, it is a fault of ours.
+        outcome = Outcome.INTERNAL_ERROR
         try:
-            answer = await self.run(call, ask(call))
-            outcome = await send_answer(request, answer, call, self._clock)
+            # Nothing here keeps the answer while it is sent: it may be large.
+            outcome = await send_answer(request, await self.run(call, ask(call)), call, self._clock)
             return outcome
         except Problem as problem:
             outcome = problem.outcome

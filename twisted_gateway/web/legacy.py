@@ -19,6 +19,7 @@ from twisted_gateway.config.schema import Config
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.headers import pairs, request_headers, response_headers
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.references import Places
 from twisted_gateway.services.adapter import Answer, Pairs, Passed
 from twisted_gateway.services.http import chosen
 from twisted_gateway.telemetry.inbound import InboundMetrics
@@ -228,12 +229,16 @@ def _upstream_target(request: GatewayRequest, route: LegacyRoute) -> str:
 
 
 def _answer_headers(answer: UpstreamResponse, request: GatewayRequest, route: LegacyRoute) -> Pairs:
-    upstream = route.upstream or ""
+    places = Places(
+        [route.upstream or ""],
+        prefix=route.path if route.strip_prefix else "",
+        # Legacy services share machines, with each other and with whoever logs their users in.
+        any_port=False,
+    )
     passed = response_headers(
         pairs(answer.headers.getAllRawHeaders()),
         request_id=request.exchange.request_id,
-        engines=[upstream],
-        prefix=route.path if route.strip_prefix else "",
+        places=places,
     )
     return [*(pair for pair in passed if pair[0].lower() not in _OWN), *_notice(route)]
 

@@ -16,6 +16,9 @@ from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import BadParameter, Parameter
 from twisted_gateway.web.service_problems import bad_parameters
 
+MOST_MEMBERS = 100
+"""How many objects and members a body may have: no operation takes a tenth of that."""
+
 _SHOWN_CHARACTERS = 64
 
 
@@ -36,8 +39,10 @@ def read_parameters(
         Problem: 400, with the name of every one that is missing, bad, unknown or there twice.
     """
     given, invalid = _pairs(query)
+    names = {parameter.name for parameter in known}
     for name, value in (fields or {}).items():
-        text = as_text(value)
+        # Of what is not known the name alone is wanted, to refuse it.
+        text = as_text(value) if name in names else ""
         if name in given:
             invalid[name[:_SHOWN_CHARACTERS]] = "it once, in the query string or in the body"
         elif text is None:
@@ -98,14 +103,15 @@ def read_fields(headers: Headers, body: bytes) -> Mapping[str, Any]:
             outcome=Outcome.BAD_REQUEST,
         )
     try:
-        tree = strict_json.loads(body.decode("utf-8"), _once)
+        tree = strict_json.loads(body.decode("utf-8"), _Members())
     except (ValueError, RecursionError):
         tree = None
     if not isinstance(tree, dict):
         raise Problem(
             "malformed_body",
             400,
-            "The body is not a JSON object in UTF-8 with each member once.",
+            "The body is not a JSON object in UTF-8 with each member once, and at most "
+            f"{MOST_MEMBERS} members.",
             outcome=Outcome.BAD_REQUEST,
         )
     return tree
@@ -131,11 +137,23 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    if len(found) < len(members):
-        raise ValueError("a member stands twice")
-    return found
+class _Members:
+    """Makes the objects of one document, and gives it up before they are many.
+
+    The members of a body are judged one by one, while the reactor does nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def __call__(self, members: list[tuple[str, Any]]) -> dict[str, Any]:
+        self._count += 1 + len(members)
+        if self._count > 1 + MOST_MEMBERS:
+            raise ValueError("too many members")
+        found = dict(members)
+        if len(found) < len(members):
+            raise ValueError("a member stands twice")
+        return found
 
 
 def _pairs(query: bytes) -> tuple[dict[str, str], dict[str, str]]:

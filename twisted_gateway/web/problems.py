@@ -40,14 +40,14 @@ def draining() -> Problem:
 
 
 def held_too_much(retry_after_seconds: float) -> Problem:
-    """The process holds `maxHeldBytes` of request bodies already.
+    """The process holds `maxHeldBytes` of bodies already.
 
     Whose model it is for is not known yet, so there is no position and no engine to tell of.
     """
     return Problem(
         "queue_full",
         503,
-        "The gateway holds as many request bodies as it may; try again later.",
+        "The gateway holds as many bodies of requests and answers as it may; try again later.",
         outcome=Outcome.REJECTED,
         members={"reason": "queue_full", "retry_after": math.ceil(retry_after_seconds)},
         headers={"Retry-After": str(math.ceil(retry_after_seconds))},

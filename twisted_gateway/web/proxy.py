@@ -15,6 +15,7 @@ from twisted_gateway.core.errors import Problem, error_frame
 from twisted_gateway.core.events import upstream_message
 from twisted_gateway.core.headers import is_event_stream, is_json, pairs, response_headers
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.references import Places
 from twisted_gateway.core.sse import EventSplitter
 from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.telemetry.repeats import Repeats
@@ -357,8 +358,7 @@ class Proxy:
         return response_headers(
             pairs(answer.headers.getAllRawHeaders()),
             request_id=self._exchange.request_id,
-            engines=self._call.model.upstreams,
-            paths=self._call.model.paths,
+            places=Places(self._call.model.upstreams, self._call.model.paths),
         )
 
     async def _frame(self, answer: UpstreamResponse) -> Outcome:

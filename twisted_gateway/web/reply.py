@@ -109,6 +109,11 @@ class Reply:
         """Whether comments have spent the 200 before the engine answered."""
         return self._state is _State.SPENT
 
+    @property
+    def paused(self) -> bool:
+        """Whether data waits for the client."""
+        return self._paused
+
     def begin(self, code: int, phrase: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Send the engine's head for an answer that is relayed as bytes: no more comments."""
         self._stop_comments()

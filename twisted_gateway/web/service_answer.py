@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import Answer, Document, Passed
+from twisted_gateway.web.problems import held_too_much
 from twisted_gateway.web.relay import End, Relay
 from twisted_gateway.web.reply import Reply
 from twisted_gateway.web.request import GatewayRequest
@@ -16,6 +17,11 @@ from twisted_gateway.web.service_call import ServiceCall
 
 STALL_SECONDS = 60.0
 """How long a client may take nothing while data waits for it."""
+
+UNCOUNTED_BYTES = 65_536
+"""How long a document may be that is written at once, and counted nowhere."""
+
+_PIECE_BYTES = 131_072
 
 
 def make_inert(request: GatewayRequest) -> None:
@@ -40,36 +46,74 @@ async def send_answer(
 
     Returns:
         How the request ends. Cancelling it cuts both connections.
+
+    Raises:
+        Problem: 503, a long document does not go into `maxHeldBytes`.
     """
-    if isinstance(answer, Document):
-        send_document(request, answer)
+    if isinstance(answer, Passed):
+        return await _relay(request, answer, call, clock)
+    status, body = answer.status, _written(answer)
+    # Its tree, which is larger than what it is written as, does not wait for the client.
+    del answer
+    if body is None or len(body) <= UNCOUNTED_BYTES or request.method == b"HEAD":
+        _send(request, status, body)
         return Outcome.OK
-    return await _relay(request, answer, call, clock)
+    return await _send_counted(request, status, body, call, clock)
 
 
 def send_document(request: GatewayRequest, document: Document) -> None:
-    """Send a document."""
+    """Send a document of the gateway's own, which is short."""
+    _send(request, document.status, _written(document))
+
+
+def _written(document: Document) -> bytes | None:
     if document.tree is None:
-        request.exchange.status = document.status
-        request.send_head(document.status, b"No Content", ())
+        return None
+    return json.dumps(document.tree, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _send(request: GatewayRequest, status: int, body: bytes | None) -> None:
+    if body is None:
+        request.exchange.status = status
+        request.send_head(status, b"No Content", ())
         request.finish()
-        return
-    body = json.dumps(document.tree, ensure_ascii=False).encode("utf-8", "replace")
-    request.answer(document.status, b"application/json", body)
+    else:
+        request.answer(status, b"application/json", body)
+
+
+async def _send_counted(
+    request: GatewayRequest, status: int, body: bytes, call: ServiceCall, clock: IReactorTime
+) -> Outcome:
+    """Send a long document, which counts against `maxHeldBytes` until the client has it.
+
+    Raises:
+        Problem: 503.
+    """
+    held, size = request.owner.held, len(body)
+    if not held.take(size):
+        raise held_too_much(request.owner.retry_after_seconds)
+    reply = _reply(request, clock)
+    kind, length = (b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % size)
+    try:
+        reply.begin(status, b"", (kind, length))
+        # In pieces: the transport copies what it is given, and is to hold no second document.
+        for start in range(0, size, _PIECE_BYTES):
+            reply.write(body[start : start + _PIECE_BYTES])
+            await _caught_up(reply, call)
+        reply.finish()
+        return Outcome.OK
+    except CancelledError:
+        reply.abort()
+        raise
+    finally:
+        reply.release()
+        held.give(size)
 
 
 async def _relay(
     request: GatewayRequest, passed: Passed, call: ServiceCall, clock: IReactorTime
 ) -> Outcome:
-    answer = passed.answer
-    reply = Reply(
-        request,
-        request.exchange,
-        clock,
-        keep_alive_seconds=None,
-        stall_seconds=STALL_SECONDS,
-        spent=_nothing,
-    )
+    answer, reply = passed.answer, _reply(request, clock)
     reply.on_pause, reply.on_resume = call.hold, call.release
     try:
         reply.begin(answer.code, answer.phrase, _head(request, passed))
@@ -86,6 +130,31 @@ async def _relay(
         raise
     finally:
         reply.release()
+
+
+async def _caught_up(reply: Reply, call: ServiceCall) -> None:
+    """Wait until nothing waits for the client; the service need not be heard meanwhile."""
+    if not reply.paused:
+        return
+    call.hold()
+    taken: Deferred[None] = Deferred()
+    reply.on_resume = lambda: taken.callback(None)
+    try:
+        await taken
+    finally:
+        reply.on_resume = None
+        call.release()
+
+
+def _reply(request: GatewayRequest, clock: IReactorTime) -> Reply:
+    return Reply(
+        request,
+        request.exchange,
+        clock,
+        keep_alive_seconds=None,
+        stall_seconds=STALL_SECONDS,
+        spent=_nothing,
+    )
 
 
 def _head(request: GatewayRequest, passed: Passed) -> list[tuple[bytes, bytes]]:

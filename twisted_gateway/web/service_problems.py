@@ -17,6 +17,8 @@ MOST_NAMES = 20
 MOST_MESSAGE_CHARACTERS = 2000
 """How much of a service's own words is shown."""
 
+_LOOKED_AT_CHARACTERS = 4 * MOST_MESSAGE_CHARACTERS
+
 _OF_THE_GATEWAY = frozenset({401, 407})
 
 
@@ -38,7 +40,7 @@ class ServiceRefusal(Problem):
             refusal: its status and words.
             hosts: the names of the hosts that were asked, which no client is to see.
         """
-        message = without_addresses(refusal.message[:MOST_MESSAGE_CHARACTERS], hosts)
+        message = _shown(refusal.message, hosts)
         self.wordless = f"The service {service} answered {refusal.status}."
         super().__init__(
             "service_refused",
@@ -52,6 +54,15 @@ class ServiceRefusal(Problem):
             },
             headers=refusal.headers,
         )
+
+
+def _shown(words: str, hosts: Iterable[str]) -> str:
+    """Give words without addresses, bounded: what is cut is no longer known for one."""
+    shown = without_addresses(words[:_LOOKED_AT_CHARACTERS], hosts)
+    if len(words) > _LOOKED_AT_CHARACTERS and len(shown) <= MOST_MESSAGE_CHARACTERS:
+        # So much of them were addresses that what was looked at ends in what is shown.
+        shown = shown.rpartition(" ")[0]
+    return shown[:MOST_MESSAGE_CHARACTERS]
 
 
 def unknown_service(name: str | None, known: Iterable[str]) -> Problem:
@@ -129,6 +140,16 @@ def silent(service: str, seconds: float) -> Problem:
         "upstream_timeout",
         504,
         f"The service {service} was silent for {seconds:g} s.",
+        outcome=Outcome.UPSTREAM_TIMEOUT,
+    )
+
+
+def unfinished(service: str, seconds: float) -> Problem:
+    """The service answered, and had not ended after `timeoutSeconds`, which is a bound here."""
+    return Problem(
+        "upstream_timeout",
+        504,
+        f"The service {service} had not answered whole after {seconds:g} s.",
         outcome=Outcome.UPSTREAM_TIMEOUT,
     )
 

@@ -19,6 +19,7 @@ from twisted_gateway.upstream.whole import WholeAnswer, ask
 from twisted_gateway.web.door import Door
 from twisted_gateway.web.intake import BodyRule
 from twisted_gateway.web.request import GatewayRequest
+from twisted_gateway.web.service_answer import make_inert
 from twisted_gateway.web.service_problems import failed
 from twisted_gateway.web.serving import Entered, serve
 
@@ -65,6 +66,7 @@ class TokenEndpoint:
 
         Cancelling it drops the issuer's connection.
         """
+        make_inert(request)
         return serve(request, ROUTE, self._serve, self._entered)
 
     async def _serve(self, request: GatewayRequest) -> Outcome:

@@ -32,7 +32,7 @@ from twisted_gateway.web.errands import Errands
 from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.parameters import check_parameters
 from twisted_gateway.web.service_call import ServiceCall
-from twisted_gateway.web.service_problems import ServiceRefusal
+from twisted_gateway.web.service_problems import ServiceRefusal, unfinished
 
 MAX_ANSWER_BYTES = 1_048_576
 """How much of a service's answer is read; nobody is shown it."""
@@ -62,7 +62,7 @@ class TargetRuns:
     Args:
         catalogue: the adapters in force.
         errands: asks them.
-        clock: for the log.
+        clock: for the bound on the time, and the log.
     """
 
     _log = RequestLogger()
@@ -71,6 +71,7 @@ class TargetRuns:
         """Take what the class documents."""
         self._catalogue = catalogue
         self._errands = errands
+        self._clock = clock
         self._repeats = Repeats(clock)
 
     def complaint(self, target: WebhookTarget) -> str:
@@ -112,32 +113,43 @@ class TargetRuns:
         """Ask the adapter.
 
         Raises:
-            Problem: it could not be asked, refused, failed, or was silent for too long.
+            Problem: it could not be asked, refused, failed, was silent for too long, or had not
+                ended by then: whoever sends the event again waits for it.
         """
-        silent: Problem | None = None
+        given_up: Problem | None = None
 
         def give_up(why: Problem) -> None:
-            nonlocal silent
-            silent = why
+            nonlocal given_up
+            given_up = why
             work.cancel()
 
         call = self._errands.call(exchange, target.adapter, give_up)
         work = Deferred.fromCoroutine(
             self._errands.run(call, _answer(target.operation, target.method, given, call))
         )
-        outcome = Outcome.OK
+        adapter = target.adapter
+        # Unless something is seen to have come of it, it is a fault of ours.
+        outcome = Outcome.INTERNAL_ERROR
+        bound = self._clock.callLater(
+            adapter.timeout_seconds, give_up, unfinished(adapter.name, adapter.timeout_seconds)
+        )
         try:
             await work
+            outcome = Outcome.OK
             return outcome
         except CancelledError:
-            if silent is None:
+            if given_up is None:
+                # A drain has ended.
+                outcome = Outcome.REJECTED
                 raise
-            outcome = silent.outcome
-            raise silent from None
+            outcome = given_up.outcome
+            raise given_up from None
         except Problem as problem:
             outcome = problem.outcome
             raise
         finally:
+            if bound.active():
+                bound.cancel()
             call.end(outcome)
 
     def _complain(self, target: WebhookTarget, problem: Problem) -> None:

@@ -119,7 +119,7 @@ class Webhooks:
             Problem: 409.
         """
         try:
-            return self._deliveries.find(event.delivery, event.name, event.digest)
+            delivery = self._deliveries.find(event.delivery, event.name, event.digest)
         except Conflict:
             self._repeats.say(
                 "conflict",
@@ -136,6 +136,18 @@ class Webhooks:
                 "another body; nothing is done for it.",
                 outcome=Outcome.BAD_REQUEST,
             ) from None
+        if delivery.digest != event.digest:
+            # The id alone says what is a delivery, and anybody may have written it.
+            self._repeats.say(
+                "another body",
+                self._log.warn,
+                "delivery {delivery} of event {event} has come again with another body, and "
+                "nothing is done for that: ids are used twice, or somebody sends what they have "
+                "seen under the id of another event",
+                delivery=event.delivery,
+                event=event.name,
+            )
+        return delivery
 
     async def _outcomes_of(self, delivery: Delivery) -> Outcomes:
         """Wait for what becomes of a delivery that is under way; cancelling stops that alone."""

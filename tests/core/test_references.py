@@ -1,0 +1,164 @@
+"""References in an answer to the server that gave it."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.support import TestCase, examples
+from twisted_gateway.core.references import MOST_REFERENCES, Places
+
+
+class OutsideTests(TestCase):
+    """Single references to an engine."""
+
+    ENGINES = ("http://engine:8000", "https://other.llm-serving/prefix/")
+    PATHS = {"/v1/rerank": "/rerank", "/v1/late": "/rerank", "/v1/score": "/score/"}  # noqa: RUF012
+
+    def test_table(self) -> None:
+        """From engine to gateway, by address, prefix and configured path."""
+        for inside, outside in (
+            ("http://engine:8000/v1/models/?a=b&c=d#e", "/v1/models/?a=b&c=d#e"),
+            ("http://ENGINE:8000", "/"),
+            ("http://engine/v1/x", "/v1/x"),
+            ("https://engine.:8443/v1/x", "/v1/x"),
+            ("http://user:pw@engine:8000/v1/x", "/v1/x"),
+            ("//engine:8000/v1/x", "/v1/x"),
+            ("http://other.llm-serving/prefix/v1/x", "/v1/x"),
+            ("http://other.llm-serving/prefix", "/"),
+            ("http://other.llm-serving/prefixed/x", "/prefixed/x"),
+            ("/prefix/v1/x", "/v1/x"),
+            ("http://engine:8000/rerank", "/v1/rerank"),
+            ("http://engine:8000/rerank/", "/v1/rerank"),
+            ("/rerank?x=1", "/v1/rerank?x=1"),
+            ("https://other.llm-serving/prefix/score", "/v1/score"),
+            ("http://engine:8000//evil.example/x", "/evil.example/x"),
+            ("http://engine:8000/\\evil.example/x", "/evil.example/x"),
+            ("http://other.llm-serving/prefix//evil.example", "/evil.example"),
+            ("///evil.example", "/evil.example"),
+            ("https://huggingface.co/x", "https://huggingface.co/x"),
+            ("http://engine.example/x", "http://engine.example/x"),
+            ("//cdn.example/x", "//cdn.example/x"),
+            ("models/x", "models/x"),
+            ("?page=2", "?page=2"),
+            ("", ""),
+            ("mailto:a@b", "mailto:a@b"),
+            ("ftp://engine/x", "ftp://engine/x"),
+            ("myapp://engine/cb", "myapp://engine/cb"),
+            ("/caf\xe9", "/caf\xe9"),
+        ):
+            got = Places(self.ENGINES, self.PATHS).outside(inside.encode("latin-1"))
+            self.assertEqual(got, outside.encode("latin-1"), inside)
+        for broken in (b"http://[engine/", b"//[x"):
+            self.assertIsNone(Places(self.ENGINES).outside(broken))
+
+    @examples(80)
+    @given(st.text("/\\.:@?#ae\t\xe9[]", max_size=12), st.sampled_from(["", ":8000", ":x"]))
+    @example("//evil.example", ":8000")
+    def test_no_host_gets_out(self, rest: str, port: str) -> None:
+        """What points at the engine comes out without any host, and stays without one."""
+        got = Places(self.ENGINES).outside(f"http://engine{port}/{rest}".encode("latin-1"))
+        if got is not None:
+            text = got.decode("latin-1")
+            self.assertTrue(text.startswith("/"), text)
+            self.assertNotIn(text[1:2], ("/", "\\"))
+            self.assertEqual(urlsplit(text).netloc, "")
+
+    def test_other_ports(self) -> None:
+        """Where ports are not all its own another one is another server's (RFC 8252's clients)."""
+        places = Places(["http://localhost:8632"], prefix="/app", any_port=False)
+        for inside, outside in (
+            (b"http://localhost:8632/x", b"/app/x"),
+            (b"http://LOCALHOST/x", b"/app/x"),
+            (b"https://localhost:443/x", b"/app/x"),
+            (b"//localhost:8632/x", b"/app/x"),
+            (b"http://localhost:5000/sso", b"http://localhost:5000/sso"),
+            (b"http://localhost:53123/cb", b"http://localhost:53123/cb"),
+        ):
+            self.assertEqual(places.outside(inside), outside)
+        self.assertIsNone(places.outside(b"http://localhost:x/"))
+
+    def test_beside_the_base(self) -> None:
+        """What is not below the base URL's path is no place of the prefix's."""
+        places = Places(["http://10.6.0.1:3000/public"], prefix="/notes")
+        for inside, outside in (
+            (b"http://10.6.0.1:3000/public", b"/notes/"),
+            (b"/public/a?b", b"/notes/a?b"),
+            (b"/other", b"/other"),
+            (b"/publicity", b"/publicity"),
+            (b"http://10.6.0.1:3000/other", b"/other"),
+            (b"http://10.6.0.1:3000//evil.example", b"/evil.example"),
+        ):
+            self.assertEqual(places.outside(inside), outside)
+
+
+class FieldTests(TestCase):
+    """Whole fields."""
+
+    def setUp(self) -> None:
+        self.places = Places(["http://10.6.0.1:3000/public"], prefix="/notes")
+
+    def test_unparsable(self) -> None:
+        """What nobody can parse stays, unless it may name a host inside; the others are moved."""
+        for name, value, shown in (
+            ("location", "http://[bad/", "http://[bad/"),
+            ("location", "http://[10.6.0.1/", None),
+            ("refresh", "5; url=http://[10.6.0.1/", None),
+            ("link", '<>; rel=self; anchor=""', '<>; rel=self; anchor=""'),
+            (
+                "link",
+                "<http://[bad>; rel=a, </public/x>; rel=b",
+                "<http://[bad>; rel=a, </notes/x>; rel=b",
+            ),
+            (
+                "link",
+                "<http://[10.6.0.1/>; rel=a, </public/x>; rel=b",
+                "<about:invalid>; rel=a, </notes/x>; rel=b",
+            ),
+        ):
+            moved = self.places.field(name.encode(), value.encode())
+            self.assertEqual(moved and moved.decode(), shown)
+
+    def test_refresh(self) -> None:
+        """A blank may stand before its URL, and the word `url` need not."""
+        for value, shown in (
+            (b"5 http://10.6.0.1:3000/public/x", b"5 /notes/x"),
+            (b"5;URL='/public/x'", b"5;URL='/notes/x'"),
+            (b"0, /public/x", b"0, /notes/x"),
+            (b"5", b"5"),
+            (b"5; url=", b"5; url="),
+        ):
+            self.assertEqual(self.places.field(b"refresh", value), shown)
+
+    def test_cookies(self) -> None:
+        """A cookie's path is moved as references are, and the server's own name is no domain."""
+        for value, shown in (
+            ("a=b; Path=/public/x; HttpOnly", "a=b; Path=/notes/x; HttpOnly"),
+            ("a=b;path=/public", "a=b;path=/notes"),
+            ("a=b; Path=/", "a=b; Path=/notes"),
+            ("a=b; Path=/other; Domain=example.com", "a=b; Path=/other; Domain=example.com"),
+            ("a=b; Domain=10.6.0.1; Secure", "a=b; Secure"),
+            ("a=b; domain=.10.6.0.1", "a=b"),
+            ("a=/public; Path; Path=x", "a=/public; Path; Path=x"),
+            ("__Host-a=b; Secure; Path=/", "__Host-a=b; Secure; Path=/"),
+        ):
+            moved = self.places.field(b"set-cookie", value.encode())
+            self.assertEqual(moved and moved.decode(), shown)
+        plain = Places(["http://notes:80"], prefix="/app")
+        self.assertEqual(plain.field(b"set-cookie", b"a=b; Path=/"), b"a=b; Path=/app")
+        self.assertEqual(plain.field(b"set-cookie", b"a=b; Path=/x"), b"a=b; Path=/app/x")
+        engine = Places(["http://engine:8000/v"])
+        self.assertEqual(engine.field(b"set-cookie", b"a=b; Path=/"), b"a=b; Path=/")
+        self.assertEqual(engine.field(b"set-cookie", b"a=b; Path=/v/x"), b"a=b; Path=/x")
+
+    def test_very_many(self) -> None:
+        """A field of more references than anybody has is left out."""
+        many = b", ".join(b"</public/%d>" % number for number in range(MOST_REFERENCES))
+        self.assertIn(b"</notes/255>", self.places.field(b"link", many) or b"")
+        self.assertIsNone(self.places.field(b"link", many + b", <x>"))
+
+    def test_no_field_of_these(self) -> None:
+        """Others hold no references, whatever stands in them."""
+        self.assertEqual(self.places.field(b"etag", b'"/public/x"'), b'"/public/x"')
