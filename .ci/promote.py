@@ -20,6 +20,8 @@ from pathlib import Path
 
 PLACEHOLDER = "ghcr.io/example/llm-gateway"
 BRANCH = "deploy"
+# A registry with a path; of what goes into a file that others read, nothing is taken on trust.
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+")
 _ENTRY = re.compile(
     rf"^(?P<indent> *)- name: {re.escape(PLACEHOLDER)}\n(?:(?P=indent)  \w+:.*\n)*", re.MULTILINE
 )
@@ -31,15 +33,19 @@ def promoted(text: str, image: str, commit: str, digest: str) -> str:
     """The text of an overlay's kustomization with another image.
 
     Raises:
-        ValueError: it does not say once which image stands for the base's, or the digest is none.
+        ValueError: it does not say once which image stands for the base's, or image or digest is
+            none.
     """
+    if not _IMAGE.fullmatch(image):
+        raise ValueError(f"{image!r} is no name of an image in a registry, without a tag")
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise ValueError(f"{digest!r} is no digest")
     if len(_ENTRY.findall(text)) != 1:
         raise ValueError(f"images: has to have exactly one entry with name: {PLACEHOLDER}")
 
     def entry(found: re.Match[str]) -> str:
-        names = (f"newName: {image}", f"newTag: {commit}", f"digest: {digest}")
+        # Quoted: a hash of digits alone, or with one `e` among them, is a number to YAML.
+        names = (f"newName: {image}", f'newTag: "{commit}"', f"digest: {digest}")
         lines = [f"- name: {PLACEHOLDER}", *(f"  {one}" for one in names)]
         return "".join(f"{found['indent']}{line}\n" for line in lines)
 

@@ -6,21 +6,16 @@ import configparser
 import re
 import tomllib
 from collections.abc import Iterable
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support import TestCase
+from tests.test_docs import TOP
+from tests.test_docs import read as text
 
-TOP = Path(__file__).parent.parent
 LOCKS = TOP / "docker"
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)((?: ;.*)?) \\$", re.MULTILINE)
-
-
-def text(name: str) -> str:
-    """A file of the checkout."""
-    return (TOP / name).read_text(encoding="utf-8")
 
 
 def instructions() -> list[tuple[str, str]]:

@@ -95,8 +95,9 @@ class DoorTests(TestCase):
         self.assertEqual(values("proxy_ignore_client_abort"), ["off"])
 
     def test_nothing_is_sent_twice(self) -> None:
-        """A prompt that one gateway has is sent to no other."""
+        """A prompt that one gateway has is sent to no other; only what may be repeated is, once."""
         self.assertEqual(values("proxy_next_upstream"), ["error timeout"])
+        self.assertEqual(values("proxy_next_upstream_tries"), ["2"])
 
     def test_words_of_strangers(self) -> None:
         """Each field that the gateway believes of a proxy is set here, and by nobody else."""

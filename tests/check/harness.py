@@ -17,11 +17,13 @@ from twisted.internet.task import Clock
 
 from tests.check.network import Network
 from tests.support import TestCase
-from twisted_gateway.check import commandline, given, tool
+from twisted_gateway.check import commandline, settings, tool
 from twisted_gateway.console.console import Console
 from twisted_gateway.upstream.agent import UpstreamAgent
 
 PUBLIC, ADMIN = "http://gateway:8080", "http://gateway:9090"
+EPOCH = 1_796_000_000.0
+"""When runs begin, in seconds since the epoch: 2026-11-30T00:53:20. The clock begins elsewhere."""
 TOKEN = "header.claims.signature-of-the-token"
 
 
@@ -304,12 +306,16 @@ class ToolTestCase(TestCase):
         """Start it."""
         line = [PUBLIC, *(["--admin", ADMIN] if admin else []), *arguments]
         chosen = commandline.options(line)
-        run = given.run(chosen, self.environ)
+        wanted = settings.read(chosen, self.environ)
         console = Console(commandline.PROGRAM)
-        made = Deferred.fromCoroutine(tool._check(self.reactor, console, chosen, run))
+        made = Deferred.fromCoroutine(tool._check(self.reactor, console, chosen, wanted, self.date))
         self.reactor.run()
         self.settle()
         return made
+
+    def date(self) -> float:
+        """The seconds since the epoch."""
+        return EPOCH
 
     def settle(self) -> None:
         """Let everything happen that can happen now."""

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from tests.support import TestCase
-from twisted_gateway.check import commandline, given
+from twisted_gateway.check import commandline, settings
 from twisted_gateway.check.runner import ALL_CLEANUP_SECONDS
 from twisted_gateway.console.values import MAX_MODEL_CHARS
 
@@ -33,7 +33,7 @@ class JobTests(TestCase):
     def test_command(self) -> None:
         """The check understands what it is given, and writes its report into the log."""
         chosen = self.options(self.container["args"])
-        self.assertEqual(chosen.junit, given.STANDARD_OUTPUT)
+        self.assertEqual(chosen.junit, settings.STANDARD_OUTPUT)
         self.assertNotEqual(chosen.url, chosen.admin)
 
     def test_what_is_left_out(self) -> None:

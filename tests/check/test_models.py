@@ -139,7 +139,7 @@ class KindTests(ModelsTestCase):
         self.again()
         self.engine(embeddings=VECTOR)
         self.assertEqual(self.check("--models", "m=chat"), 1)
-        self.assertEqual(self.of_model(), {"chat m": "FAILED"})
+        self.assertEqual(self.of_model(), {"chat m": "FAILED", "stream m": "skipped"})
 
     def test_not_listed(self) -> None:
         """A model that is named and not configured has failed, in the gateway's words."""
@@ -198,8 +198,9 @@ class AnswerTests(ModelsTestCase):
             self.again()
             self.engine(chat=said)
             self.assertEqual(self.check(), 1)
-            # The stream would fail in the same way.
-            self.assertEqual(self.of_model(), {"chat m": "FAILED"})
+            # The stream would fail in the same way; the table says so.
+            self.assertEqual(self.of_model(), {"chat m": "FAILED", "stream m": "skipped"})
+            self.assertIn("chat has not passed", self.rows()["stream m"][1])
             self.assertIn(why, self.rows()["chat m"][1])
 
     def test_reasoning(self) -> None:
@@ -242,6 +243,27 @@ class AnswerTests(ModelsTestCase):
         self.engine(chat=lambda came: waiting if came.tree.get("stream") else CHAT)
         self.assertEqual(self.check("--timeout", "20", seconds=25), 1)
         self.assertIn("it stood in the gateway's queue", self.rows()["stream m"][1])
+
+    def test_no_models(self) -> None:
+        """Where nothing but the list says which models there are, an empty one has failed."""
+        for arguments, status, verdict in (
+            ((), 1, "FAILED"),
+            (("--accept", "models=200"), 0, "accepted"),
+            (("--models", ""), 0, "ok"),
+        ):
+            self.again()
+            self.gateway.says["/v1/models"] = Says(200, {"data": []})
+            self.assertEqual(self.check(*arguments), status)
+            got, said = self.rows()["models"]
+            self.assertEqual(got, verdict)
+            self.assertIn("there are none", said)
+
+    def test_no_list_of_models(self) -> None:
+        """A gateway without the list may be accepted."""
+        self.gateway.says["/v1/models"] = problem(404, "not_found")
+        accepts = ("--accept", "models=404", "--accept", "request-id=404")
+        self.assertEqual(self.check(*accepts), 0)
+        self.assertEqual(self.verdicts()["models"], "accepted")
 
     def test_interrupted(self) -> None:
         """Ctrl-C in the middle of a stream drops it."""
@@ -321,8 +343,11 @@ class PatienceTests(ModelsTestCase):
     def test_accepted(self) -> None:
         """A busy engine may be accepted."""
         self.engine(chat=problem(503, "queue_full"))
-        self.assertEqual(self.check("--accept", "chat=503"), 0)
-        self.assertEqual(self.of_model(), {"chat m": "accepted"})
+        for further in ((), ("--accept", "stream=503")):
+            self.again()
+            self.engine(chat=problem(503, "queue_full"))
+            self.assertEqual(self.check("--accept", "chat=503", *further), 0)
+            self.assertEqual(self.of_model(), {"chat m": "accepted", "stream m": "skipped"})
 
     def test_says_nothing(self) -> None:
         """An engine that says nothing has failed when time is up."""

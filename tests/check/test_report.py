@@ -105,7 +105,7 @@ class PageTests(TestCase):
         """Its table has every check, and no other."""
         rows = re.findall(r"^\| (`[a-z0-9`, -]+`) \|.*\|.*\|$", self.text, re.M)
         named = re.findall(r"`([a-z0-9-]+)`", " ".join(rows))
-        self.assertEqual(set(named), set(CHECKS) - {"sessions"})
+        self.assertEqual(set(named), set(CHECKS))
         self.assertEqual(len(named), len(set(named)))
 
     def test_options(self) -> None:
@@ -192,6 +192,14 @@ class JunitTests(TestCase):
         (skipped,) = cases["llm-gateway-check.token"]
         self.assertEqual((skipped.tag, skipped.get("message")), ("skipped", "--skip says so"))
         self.assertEqual(len(cases["llm-gateway-check.unknown-model"]), 0)
+
+    def test_internal(self) -> None:
+        """A fault of the check itself is an error, and no failure."""
+        broken = Result(name="health", verdict=Verdict.FAILED, said="internal error", internal=True)
+        (suite,) = ElementTree.fromstring(junit(report(FAILED, broken), "host"))
+        self.assertEqual((suite.get("failures"), suite.get("errors")), ("1", "1"))
+        children = [[one.tag for one in case] for case in suite.iter("testcase")]
+        self.assertEqual(children, [["failure"], ["error"]])
 
     def test_log(self) -> None:
         """What is accepted, and the ids of all requests, stand in the suite's output."""

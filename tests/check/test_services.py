@@ -122,11 +122,27 @@ class NotCheckedTests(ServicesTestCase):
         """Without a bucket a store is skipped; one that was named has failed."""
         self.gateway.serve(s3=KINDS["s3"])
         self.assertEqual(ToolTestCase.check(self, "--token-env", "TOKEN"), 0)
-        self.assertEqual(self.of_services()["s3-list s3"], "skipped")
+        left_out = {name: self.of_services()[f"{name} s3"] for name in OF_KIND["s3"]}
+        self.assertEqual(set(left_out.values()), {"skipped"})
         self.again()
         self.gateway.serve(s3=KINDS["s3"])
         self.assertEqual(ToolTestCase.check(self, "--token-env", "TOKEN", "--services", "s3"), 1)
         self.assertIn("--bucket", self.rows()["s3-list s3"][1])
+
+    def test_after_one_that_has_not_passed(self) -> None:
+        """What comes after it is skipped, and says after what; it may be accepted all the same."""
+        said = problem(404, "service_refused")
+        for key, accept, status, skipped in (
+            ("list", (), 1, 3),
+            ("list", ("--accept", "s3-list=404", "--accept", "s3-put=404"), 0, 3),
+            ("put", (), 1, 2),
+        ):
+            self.again()
+            self.gateway.serve(s3=KINDS["s3"])
+            self.gateway.says[f"s3/{key}"] = said
+            self.assertEqual(self.check(*accept), status)
+            rows = [self.rows()[f"{name} s3"] for name in OF_KIND["s3"][-skipped:]]
+            self.assertEqual(rows, [("skipped", f"s3-{key} has not passed")] * skipped)
 
     def test_not_configured(self) -> None:
         """A service that is named and not there has failed."""

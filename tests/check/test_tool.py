@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tests.check.harness import PUBLIC, Says, ToolTestCase
+from tests.check.harness import NOTHING, PUBLIC, Says, ToolTestCase
 from tests.support import TestCase
-from twisted_gateway.check import commandline, given, tool
-from twisted_gateway.check.given import Run
+from twisted_gateway.check import commandline, settings, tool
+from twisted_gateway.check.settings import Settings
 from twisted_gateway.config.faults import Wrong
 
 SECRET = "very-secret"
@@ -57,7 +57,7 @@ class OptionTests(TestCase):
     def test_accept(self) -> None:
         """Statuses are for all refusals, or for one check."""
         arguments = ["--accept", "400,404", "--accept", "chat=503", "--accept", "chat=429"]
-        accepted = given.accepted(self.options(*arguments, "--accept", "403"))
+        accepted = settings.accepted(self.options(*arguments, "--accept", "403"))
         self.assertEqual(accepted.of_refusals, {400, 403, 404})
         self.assertEqual(accepted.of_checks, {"chat": {503, 429}})
         for text in (
@@ -91,6 +91,8 @@ class OptionTests(TestCase):
             ["--client-id", "me"],
             ["--client-secret-env", "X"],
             ["--client-id", "me", "--client-secret-env", "X", "--token-env", "Y"],
+            ["--token-file", "f", "--token-env", "X"],
+            ["--client-id", "me", "--client-secret-file", "f", "--client-secret-env", "X"],
             ["--bucket", ""],
             ["--namespace", " x"],
             ["--timeout", "0"],
@@ -107,8 +109,8 @@ class OptionTests(TestCase):
 class CredentialTests(TestCase):
     """Credentials come from files and variables, and are in no message."""
 
-    def run_(self, *arguments: str, **environ: str) -> Run:
-        return given.run(commandline.options([PUBLIC, *arguments]), environ)
+    def run_(self, *arguments: str, **environ: str) -> Settings:
+        return settings.read(commandline.options([PUBLIC, *arguments]), environ)
 
     def file(self, content: bytes) -> str:
         path = Path(self.mktemp())
@@ -157,6 +159,15 @@ class ReportTests(ToolTestCase):
         self.assertEqual(self.check("--junit", str(path)), 0)
         (suite,) = ElementTree.parse(path).getroot()
         self.assertEqual(suite.get("tests"), "12")
+
+    def test_date(self) -> None:
+        """The XML has the date of the calendar, and how long it took by the reactor's clock."""
+        self.gateway.says["/v1/services"] = NOTHING
+        path = Path(self.mktemp())
+        self.assertEqual(self.check("--junit", str(path), "--timeout", "7", seconds=8), 1)
+        (suite,) = ElementTree.parse(path).getroot()
+        self.assertEqual(suite.get("timestamp"), "2026-11-30T00:53:20")
+        self.assertEqual(suite.get("time"), "7.000")
 
     def test_standard_output(self) -> None:
         """Or the last thing of the output, from a line of its own on."""
@@ -242,7 +253,15 @@ class MainTests(TestCase):
         """The help has every exit status, and no line that a terminal of 100 columns breaks."""
         status, out, _ = self.main("--help")
         self.assertEqual(status, 0)
-        self.assertIn("the report\ncannot be written", out)
+        words = " ".join(out.split())
+        for said in (
+            "the report cannot be written",
+            "143 SIGTERM",
+            "http://llm-gateway-admin:9090",
+            "memory service stays",
+            "What is not named is then left out.",
+        ):
+            self.assertIn(said, words)
         self.assertLessEqual(max(map(len, out.splitlines())), 100)
 
     def test_start(self) -> None:

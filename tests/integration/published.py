@@ -11,7 +11,7 @@ from tests.integration.fakes.authority import Authority
 from tests.integration.fakes.serving import Handler, Server
 from tests.integration.gateway import Gateway
 from tests.integration.nginx import HOST, Published
-from tests.integration.processes import free_port
+from tests.integration.processes import NotReady, free_port
 from tests.integration.store import ACCESS_KEY, SECRET_KEY, Store
 from tests.integration.world import WORLD
 
@@ -71,13 +71,19 @@ class NginxTestCase(TestCase):
     """A test of the published file before a gateway that has `adminListen`."""
 
     own: Parts | None = None
+    fault: Exception | None = None
 
     def parts(self) -> tuple[Gateway, str]:
-        try:
-            if NginxTestCase.own is None:
+        if NginxTestCase.own is None and NginxTestCase.fault is None:
+            try:
                 NginxTestCase.own = Parts()
-        except Unavailable as fault:
-            raise unavailable(fault) from None
+            except (Unavailable, NotReady, AssertionError, OSError) as fault:
+                # Each further try would take as long, and leave as much behind.
+                NginxTestCase.fault = fault
+        if isinstance(NginxTestCase.fault, Unavailable):
+            raise unavailable(NginxTestCase.fault)
+        if NginxTestCase.own is None:
+            raise AssertionError("what these tests share did not start") from NginxTestCase.fault
         self.shared = NginxTestCase.own
         self.nginx = self.shared.nginx
         return self.shared.gateway, self.nginx.url

@@ -543,7 +543,7 @@ class RolloutTests(CheckTestCase):
     def test_older(self) -> None:
         """It fails where nothing is accepted, and passes where the user says what may be so."""
         older = self.served(Predecessor())
-        arguments = ["--services", "workflow"]
+        arguments = ["--services", "workflow", "--models", ""]
         strict = self.check(older.url, *arguments)
         self.assertEqual(strict.status, 1)
         self.assertIn("workflow-namespace workflow", strict.failures())

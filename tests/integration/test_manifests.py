@@ -1,38 +1,40 @@
-"""The overlays as `kubectl` builds them, by every policy; their Secrets by real sops and age."""
+"""The overlays as `kubectl` builds them, by every policy."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
-from typing import Any
 
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.cache import Unavailable
 from tests.integration.case import unavailable
-from tests.integration.manifests import Keeper, Refused, built, overlay
+from tests.integration.container import CPUS, MEMORY_BYTES
+from tests.integration.manifests import built, documents
 from tests.k8s import network, schemas
-from tests.k8s.objects import BASE, K8S, OVERLAYS, TOP, Objects
-from tests.k8s.test_network import HOME, OWN
+from tests.k8s.ingress import nginx_annotations
+from tests.k8s.objects import BASE, K8S, OVERLAYS, TOP, Objects, matches
+from tests.k8s.overlays import overlay, overlays
+from tests.k8s.policies import amount
+from tests.k8s.test_network import wrong
 from tests.k8s.test_policies import POLICIES
+from tests.test_pipeline import program
 from twisted_gateway.config.sandbox import SessionsAdapter
 
 HOMELAB = OVERLAYS / "homelab"
 JOB = K8S / "integration-test-job.yaml"
-ENCRYPT = ("encrypt", "--filename-override", "secrets.enc.yaml", "secrets.example.yaml")
 NGINX = TOP / "docs" / "nginx" / "nginx.conf"
 
 
 class ManifestsTestCase(SynchronousTestCase):
-    """A test that needs kubectl, sops or age."""
+    """A test that needs kubectl."""
 
     def setUp(self) -> None:
         """Skip, loudly, where one is missing."""
         try:
-            self.overlays = {name: overlay(name) for name in HOME}
+            self.overlays = {each.name: built(each.path) for each in overlays()}
         except Unavailable as why:
             raise unavailable(why) from None
 
@@ -40,17 +42,13 @@ class ManifestsTestCase(SynchronousTestCase):
 class OverlayTests(ManifestsTestCase):
     """Each overlay, whole."""
 
-    def test_all(self) -> None:
-        """The tests know each overlay."""
-        self.assertEqual({path.name for path in OVERLAYS.iterdir()}, set(HOME))
-
     def test_valid(self) -> None:
         """A kube-apiserver takes every object, of the base's as well, strictly."""
         objects = [one for each in self.overlays.values() for one in each.all]
         objects += built(BASE).all
-        objects += _documents(HOMELAB / "application.yaml")
-        objects += _documents(K8S / "components" / "autoscaling" / "horizontalpodautoscaler.yaml")
-        objects += _documents(JOB) if JOB.exists() else []
+        objects += documents(HOMELAB / "application.yaml")
+        objects += documents(K8S / "components" / "autoscaling" / "horizontalpodautoscaler.yaml")
+        objects += documents(JOB) if JOB.exists() else []
         self.assertGreater(len(objects), 40)
         self.assertEqual([said for one in objects for said in schemas.refused(one)], [])
 
@@ -70,21 +68,24 @@ class OverlayTests(ManifestsTestCase):
 
     def test_namespaces(self) -> None:
         """All is in the gateway's namespace, but for what sandboxes need in theirs."""
-        for name, objects in self.overlays.items():
+        for each in overlays():
+            objects = self.overlays[each.name]
             sandboxes = [one.namespace for one in _sessions(objects)]
             for one in objects.all:
                 if one["kind"] == "Namespace":
-                    self.assertEqual(one["metadata"]["name"], HOME[name])
+                    self.assertEqual(one["metadata"]["name"], each.namespace)
                     continue
                 rights = one["kind"] in ("Role", "RoleBinding")
-                wanted = sandboxes if rights else [HOME[name]]
+                wanted = sandboxes if rights else [each.namespace]
                 self.assertEqual([one["metadata"]["namespace"]], wanted, one["kind"])
 
     def test_network(self) -> None:
         """The way to everything that is configured is open, on the port of its pods."""
-        for name, objects in self.overlays.items():
-            cluster, policies = network.Cluster(name), objects.of("NetworkPolicy")
-            self.assertEqual(list(network.unmatched(policies, cluster, OWN)), [], name)
+        for each in overlays():
+            name, objects, cluster = each.name, self.overlays[each.name], each.cluster()
+            policies = objects.of("NetworkPolicy")
+            self.assertEqual(wrong(policies, cluster, each.own), [], name)
+            self.assertEqual(list(network.unmatched(policies, cluster, each.own)), [], name)
             addresses = network.reached(objects)
             self.assertGreater(len(addresses), 1)
             for host, port in addresses:
@@ -92,27 +93,67 @@ class OverlayTests(ManifestsTestCase):
                 assert found is not None, f"{name}: {host}:{port} is no Service of cluster.yaml"
                 self.assertTrue(
                     network.allowed(policies, cluster, "egress", *found),
-                    f"{name}: {host}:{port} leads to port {found[1]}, which is closed",
+                    f"{name}: {host}:{port} leads to port {found[1].number}, which is closed",
                 )
 
     def test_sandboxes(self) -> None:
         """Sandboxes may reach the gateway that their NetworkPolicy opens to them."""
         objects = self.overlays["homelab"]
         (sessions,) = _sessions(objects)
-        self.assertEqual(sessions.gateway_namespace, HOME["homelab"])
+        self.assertEqual(sessions.gateway_namespace, overlay("homelab").namespace)
         self.assertEqual(sessions.gateway_port, objects.ports["http"])
         labels = objects.pod["metadata"]["labels"]
         self.assertLessEqual(sessions.gateway_labels.items(), labels.items())
 
     def test_predecessor(self) -> None:
-        """Its numbers are in one overlay, and the address that its clients use leads to us."""
+        """Its numbers are in one overlay."""
         former = {"ADMISSION_MAX_PARK_SECONDS": "120", "VLLM_MAX_QUEUE_DEPTH": "8"}
         for name, objects in {**self.overlays, "base": built(BASE)}.items():
             given = objects.environ
             found = {key: given[key] for key in former} == former
             self.assertEqual(found, name == "homelab", name)
-        alias = self.overlays["homelab"].one("Service", "api-gateway")
+
+    def test_beside_the_predecessor(self) -> None:
+        """No object has the name of one of its own, nor its host, until the cut-over."""
+        homelab = self.overlays["homelab"]
+        names = {one["metadata"]["name"] for one in homelab.all}
+        self.assertFalse(names & {"api-gateway", "session-sandbox-manager"})
+        (rule,) = homelab.one("Ingress")["spec"]["rules"]
+        self.assertNotEqual(rule["host"], "api.riotpiao.com")
+        after = self._with(HOMELAB, HOMELAB / "cut-over")
+        alias = after.one("Service", "api-gateway")
         self.assertEqual([one["port"] for one in alias["spec"]["ports"]], [8080])
+        (rule,) = after.one("Ingress")["spec"]["rules"]
+        self.assertEqual(rule["host"], "api.riotpiao.com")
+        # The line that takes it is there, to be uncommented.
+        self.assertRegex((HOMELAB / "kustomization.yaml").read_text("utf-8"), r"\n  # - cut-over\n")
+
+    def test_cilium(self) -> None:
+        """With the component the gateway, and no other pod, has a way to the Kubernetes API."""
+        objects = self._with(BASE, K8S / "components" / "cilium")
+        self.assertSound(objects)
+        (policy,) = objects.of("CiliumNetworkPolicy")
+        (rule,) = policy["spec"]["egress"]
+        self.assertEqual(rule["toEntities"], ["kube-apiserver"])
+
+    def test_monitoring(self) -> None:
+        """Rules, scraping and dashboard are there, where operator and sidecar look for them."""
+        for each in overlays():
+            objects = self.overlays[each.name]
+            (selects,) = [one.selects for one in each.cluster().pods if one.selects is not None]
+            for kind in ("ServiceMonitor", "PrometheusRule"):
+                (one,) = objects.of(kind)
+                labels = one["metadata"]["labels"]
+                self.assertTrue(matches({"matchLabels": dict(selects)}, labels), each.name)
+            dashboard = objects.one("ConfigMap", "llm-gateway-dashboard")
+            self.assertEqual(dashboard["metadata"]["labels"]["grafana_dashboard"], "1")
+
+    def test_resources(self) -> None:
+        """What the image is measured with is what its containers get."""
+        for name, objects in self.overlays.items():
+            limits = objects.container["resources"]["limits"]
+            self.assertEqual(amount(limits["cpu"], {"m": 1}), CPUS * 1000, name)
+            self.assertEqual(amount(limits["memory"], {"Mi": 1 << 20}), MEMORY_BYTES, name)
 
     def test_config_rolls_out(self) -> None:
         """The pods name the ConfigMap by its content: another one makes new pods."""
@@ -122,23 +163,20 @@ class OverlayTests(ManifestsTestCase):
 
     def test_autoscaling(self) -> None:
         """With the component an overlay is sound, and says no number of its own."""
-        place = Path(self.mktemp()).resolve()
-        place.mkdir(parents=True)
-        tree = {
-            "resources": [os.path.relpath(BASE, place)],
-            "components": [os.path.relpath(K8S / "components" / "autoscaling", place)],
-        }
-        (place / "kustomization.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
-        objects = built(place)
+        objects = self._with(BASE, K8S / "components" / "autoscaling")
         self.assertEqual(len(objects.of("HorizontalPodAutoscaler")), 1)
-        for policy in POLICIES:
-            self.assertEqual(list(policy(objects)), [], policy.__name__)
+        self.assertSound(objects)
 
     def test_application(self) -> None:
-        """Argo CD is sent to the overlay, and to its namespace."""
-        (application,) = _documents(HOMELAB / "application.yaml")
-        self.assertEqual(TOP / application["spec"]["source"]["path"], HOMELAB)
-        self.assertEqual(application["spec"]["destination"]["namespace"], HOME["homelab"])
+        """Argo CD is sent to the overlay of what is promoted, and to its namespace."""
+        (application,) = documents(HOMELAB / "application.yaml")
+        source = application["spec"]["source"]
+        self.assertEqual(TOP / source["path"], HOMELAB)
+        self.assertEqual(source["targetRevision"], program("promote").BRANCH)
+        home = overlay("homelab").namespace
+        self.assertEqual(application["spec"]["destination"]["namespace"], home)
+        options = set(application["spec"]["syncPolicy"]["syncOptions"])
+        self.assertLessEqual({"PruneLast=true", "FailOnSharedResource=true"}, options)
 
     def test_nginx(self) -> None:
         """The nginx of those without an Ingress goes to the same port, as patient."""
@@ -146,150 +184,30 @@ class OverlayTests(ManifestsTestCase):
         ports = {int(port) for port in re.findall(r"^\s*server [\w.]+:(\d+);", text, re.MULTILINE)}
         self.assertEqual(ports, {self.overlays["example"].ports["http"]})
         silences = [int(seconds) for seconds in re.findall(r"proxy_read_timeout (\d+)s", text)]
-        ingress = built(BASE).one("Ingress")["metadata"]["annotations"]
-        key = "nginx.ingress.kubernetes.io/proxy-read-timeout"
-        self.assertEqual(max(silences), int(ingress[key]))
+        ingress = nginx_annotations(built(BASE).one("Ingress"))
+        self.assertEqual(max(silences), int(ingress["proxy-read-timeout"]))
+        tries = re.findall(r"^ *proxy_next_upstream(?:_tries)? (.+);$", text, re.MULTILINE)
+        names = ("proxy-next-upstream", "proxy-next-upstream-tries")
+        self.assertEqual(tries, [ingress[name] for name in names])
 
+    def assertSound(self, objects: Objects) -> None:
+        """No policy and no schema has anything to say of these."""
+        for policy in POLICIES:
+            self.assertEqual(list(policy(objects)), [], policy.__name__)
+        self.assertEqual([said for one in objects.all for said in schemas.refused(one)], [])
 
-class SecretTests(ManifestsTestCase):
-    """`.sops.yaml` and what is encrypted by it."""
-
-    def setUp(self) -> None:
-        """Have a copy of the overlay's files for two keepers with keys of their own."""
-        super().setUp()
-        self.place = Path(self.mktemp()).resolve()
-        self.place.mkdir(parents=True)
-        try:
-            self.cluster, self.safe, self.next = (
-                Keeper(self.place / f"{name}.txt") for name in ("cluster", "safe", "next")
-            )
-        except Unavailable as why:
-            raise unavailable(why) from None
-        for name in (".sops.yaml", "secrets.example.yaml"):
-            shutil.copy(HOMELAB / name, self.place)
-        self._recipients(self.cluster, self.safe)
-        (self.plain,) = _documents(self.place / "secrets.example.yaml")
-
-    def test_round_trip(self) -> None:
-        """What the documented command encrypts either key decrypts, and no other."""
-        encrypted = self._encrypt()
-        for value in _leaves(self.plain["spec"]):
-            if "change-me" in value:
-                self.assertNotIn(value, encrypted)
-        for keeper in (self.cluster, self.safe):
-            self.assertEqual(self._decrypt(keeper), self.plain)
-        self.assertCannotRead(self.next)
-
-    def test_applied(self) -> None:
-        """What kustomize makes of it still decrypts, its MAC and all, in another namespace."""
-        self._encrypt()
-        (self.place / "kustomization.yaml").write_text(
-            "namespace: api\nlabels: [{pairs: {app.kubernetes.io/part-of: x}}]\n"
-            "resources: [secrets.enc.yaml]\n",
-            encoding="utf-8",
-        )
-        (applied,) = built(self.place).all
-        self.assertEqual(list(schemas.refused(applied)), [])
-        (self.place / "secrets.enc.yaml").write_text(yaml.safe_dump(applied), encoding="utf-8")
-        got = self._decrypt(self.cluster)
-        self.assertEqual(got["spec"], self.plain["spec"])
-        self.assertEqual(got["metadata"]["namespace"], "api")
-
-    def test_changed(self) -> None:
-        """A value that somebody has put in the place of another is noticed."""
-        encrypted = self._encrypt()
-        (first,) = re.findall(r" s3-access-key: (\S+)", encrypted)
-        (second,) = re.findall(r" sqs-access-key: (\S+)", encrypted)
-        swapped = re.sub(
-            f"{re.escape(first)}|{re.escape(second)}",
-            lambda found: second if found[0] == first else first,
-            encrypted,
-        )
-        self.assertNotEqual(swapped, encrypted)
-        (self.place / "secrets.enc.yaml").write_text(swapped, encoding="utf-8")
-        fault = self.assertRaises(Refused, self._decrypt, self.cluster)
-        self.assertIn("message authentication failed", str(fault))
-
-    def test_rotation(self) -> None:
-        """A new key is taken in, the old one taken out, and what is changed then it cannot read."""
-        self._encrypt()
-        self._recipients(self.cluster, self.safe, self.next)
-        self.safe.sops("updatekeys", "--yes", "secrets.enc.yaml", cwd=self.place)
-        self.assertEqual(self._decrypt(self.next), self.plain)
-        self._recipients(self.next, self.safe)
-        self.safe.sops("updatekeys", "--yes", "secrets.enc.yaml", cwd=self.place)
-        self.safe.sops("rotate", "--in-place", "secrets.enc.yaml", cwd=self.place)
-        self.assertCannotRead(self.cluster)
-        path = '["spec"]["secretTemplates"][0]["stringData"]["s3-secret-key"]'
-        self.next.sops("set", "secrets.enc.yaml", path, '"another"', cwd=self.place)
-        for keeper in (self.next, self.safe):
-            changed = self._decrypt(keeper)["spec"]["secretTemplates"][0]["stringData"]
-            self.assertEqual(changed["s3-secret-key"], "another")
-
-    def test_documented(self) -> None:
-        """The page says what is tested here."""
-        page = (TOP / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-        self.assertIn(f"sops {' '.join(ENCRYPT)} > secrets.enc.yaml", page)
-        self.assertIn("sops updatekeys --yes secrets.enc.yaml", page)
-        self.assertIn("sops rotate --in-place secrets.enc.yaml", page)
-
-    def test_committed(self) -> None:
-        """The overlay's own has its template's keys, all encrypted, for the two of the rule."""
-        (encrypted,) = _documents(HOMELAB / "secrets.enc.yaml")
-        self.assertEqual(list(schemas.refused(encrypted)), [])
-        (template,) = _documents(HOMELAB / "secrets.example.yaml")
-        self.assertEqual(_shape(encrypted["spec"]), _shape(template["spec"]))
-        (rule,) = yaml.safe_load((HOMELAB / ".sops.yaml").read_text("utf-8"))["creation_rules"]
-        recipients = [one["recipient"] for one in encrypted["sops"]["age"]]
-        self.assertEqual(recipients, re.split(r",\s*", rule["age"]))
-        for path in K8S.rglob("*.*"):
-            if path.suffix in (".yaml", ".md", ".txt", ".key"):
-                self.assertNotIn("AGE-SECRET-KEY-1", path.read_text(encoding="utf-8"), path)
-
-    def assertCannotRead(self, keeper: Keeper) -> None:
-        """It is encrypted for others, and that is why sops fails."""
-        fault = self.assertRaises(Refused, self._decrypt, keeper)
-        self.assertIn("identity did not match any of the recipients", str(fault))
-
-    def _recipients(self, *keepers: Keeper) -> None:
-        path = self.place / ".sops.yaml"
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-        tree["creation_rules"][0]["age"] = ",".join(one.recipient for one in keepers)
-        path.write_text(yaml.safe_dump(tree), encoding="utf-8")
-
-    def _encrypt(self) -> str:
-        encrypted = self.cluster.sops(*ENCRYPT, cwd=self.place)
-        (self.place / "secrets.enc.yaml").write_text(encrypted, encoding="utf-8")
-        return encrypted
-
-    def _decrypt(self, keeper: Keeper) -> Any:
-        return yaml.safe_load(keeper.sops("decrypt", "secrets.enc.yaml", cwd=self.place))
-
-
-def _documents(path: Path) -> list[Any]:
-    return [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one]
+    def _with(self, resource: Path, component: Path) -> Objects:
+        """A kustomization with a component."""
+        place = Path(self.mktemp()).resolve()
+        place.mkdir(parents=True)
+        tree = {
+            "resources": [os.path.relpath(resource, place)],
+            "components": [os.path.relpath(component, place)],
+        }
+        (place / "kustomization.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
+        return built(place)
 
 
 def _sessions(objects: Objects) -> list[SessionsAdapter]:
     adapters = objects.config.adapters.values()
     return [one for one in adapters if isinstance(one, SessionsAdapter)]
-
-
-def _leaves(node: Any) -> list[str]:
-    if isinstance(node, dict):
-        return [leaf for value in node.values() for leaf in _leaves(value)]
-    if isinstance(node, list):
-        return [leaf for value in node for leaf in _leaves(value)]
-    return [str(node)]
-
-
-def _shape(node: Any) -> Any:
-    """A tree without the values of `stringData`."""
-    if isinstance(node, dict):
-        return {
-            key: sorted(value) if key == "stringData" else _shape(value)
-            for key, value in node.items()
-        }
-    if isinstance(node, list):
-        return [_shape(value) for value in node]
-    return node

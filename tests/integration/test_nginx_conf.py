@@ -10,12 +10,27 @@ import ssl
 import subprocess
 
 from tests.integration.case import chat, unavailable
+from tests.integration.fakes.serving import Handler, Server
 from tests.integration.gateway import PATIENT
 from tests.integration.nginx import HOST, PUBLISHED
 from tests.integration.processes import free_port, pause
 from tests.integration.published import ECHO, Echo, NginxTestCase
 from tests.integration.wire import exchange, get, post
 from tests.integration.world import WORLD
+
+
+class Breaking(Server):
+    """A gateway that takes requests and goes away."""
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+        super().__init__()
+
+    def answer(
+        self, handler: Handler, method: str, path: str, headers: dict[str, str], body: bytes
+    ) -> None:
+        self.came.append(method)
+        handler.close_connection = True
 
 
 class StreamTests(NginxTestCase):
@@ -44,7 +59,9 @@ class StreamTests(NginxTestCase):
         if curl is None or "HTTP2" not in _output(curl, "--version"):
             raise unavailable("there is no curl with HTTP/2: streams over HTTP/2 are not tried")
         running = self.fill(600)
-        command = [curl, "--http2", "-sSN", "--cacert", str(WORLD.logs / "authority.pem"), "-i"]
+        # Bounded, for what it says is read until a certain line.
+        command = [curl, "--http2", "--max-time", "120", "-sSN", "-i"]
+        command += ["--cacert", str(WORLD.logs / "authority.pem")]
         body = json.dumps(chat(20, stream=True))
         send = ["-H", "Content-Type: application/json", "-d", body]
         asked = subprocess.Popen(
@@ -67,7 +84,8 @@ class StreamTests(NginxTestCase):
     def test_patience(self) -> None:
         """Who parks in silence outlives all that is 60 s by default, at a hundredth of the time."""
         hundredth = {
-            "proxy_read_timeout 1500s": "proxy_read_timeout 15s",
+            # Less so, for a slow machine: longer than this test may take.
+            "proxy_read_timeout 1500s": "proxy_read_timeout 300s",
             "proxy_send_timeout 120s": "proxy_send_timeout 1200ms",
             "client_body_timeout 75s": "client_body_timeout 750ms",
             "send_timeout 120s": "send_timeout 1200ms",
@@ -81,12 +99,13 @@ class StreamTests(NginxTestCase):
         running = self.fill(4000)
         waits = self.call("/v1/chat/completions", chat(3, model=PATIENT), patient.url)
         gives_up = self.call("/v1/chat/completions", chat(3, model=PATIENT), hasty.url)
-        gives_up.finish(10)
+        gives_up.finish(60)
         self.assertEqual(gives_up.status, 504, gives_up.describe())
         problem = json.loads(gives_up.text)
         self.assertEqual(gives_up.headers["content-type"], "application/problem+json")
         self.assertEqual(problem["error"]["code"], "gateway_timeout")
         self.assertEqual(problem["instance"], f"urn:request:{gives_up.headers['x-request-id']}")
+        # All the others are over by then.
         pause(3)
         self.assertFalse(waits.done.is_set(), waits.describe())
         self.assertEqual(len(self.gateway.parked()), 1)
@@ -104,11 +123,13 @@ class StreamTests(NginxTestCase):
         parked.expect(lambda one: one.comments, 10, "a comment")
         for call in (parked, silent):
             call.leave()
-        self.assertLess(self.wait(lambda: not self.gateway.parked(), 10, "nobody parked"), 1.5)
+        # While nothing else has ended that could have made room.
+        self.wait(lambda: not self.gateway.parked(), 30, "nobody parked")
+        self.assertEqual(self.gateway.status()["own"], 4)
         last = running.pop()
         last.leave()
-        left = lambda: self.gateway.status()["own"] == 3  # noqa: E731
-        self.assertLess(self.wait(left, 10, "three in the engine"), 1.5)
+        self.wait(lambda: self.gateway.status()["own"] == 3, 30, "three in the engine")
+        self.assertFalse([call for call in running if call.done.is_set()])
         for call in running:
             call.leave()
         self.ended(client_disconnect=6)
@@ -172,6 +193,21 @@ class DoorTests(NginxTestCase):
             answer = post(f"{nginx.url}/v1/chat/completions", {"model": ECHO, "messages": []})
             self.assertEqual(answer.status, 200, answer.body)
 
+    def test_one_of_two_breaks_off(self) -> None:
+        """What it had been sent goes to the other where that may be repeated: not a POST."""
+        breaking = Breaking()
+        self.addCleanup(breaking.stop)
+        first = f"server 127.0.0.1:{self.gateway.port};"
+        both = {first: f"server 127.0.0.1:{breaking.port} max_fails=0; {first}"}
+        nginx = self.another("nginx-breaking", both)
+        for _ in range(8):
+            self.assertEqual(get(f"{nginx.url}/v1/models").status, 200)
+        self.assertIn("GET", breaking.came)
+        body = {"model": ECHO, "messages": []}
+        statuses = [post(f"{nginx.url}/v1/chat/completions", body).status for _ in range(8)]
+        self.assertEqual(set(statuses), {200, 502})
+        self.assertEqual(statuses.count(502), breaking.came.count("POST"))
+
     def test_too_many(self) -> None:
         """One address alone can't have all connections: 429 with when to come again."""
         nginx = self.another("nginx-narrow", {"per_client 512;": "per_client 2;"})
@@ -210,10 +246,13 @@ class DoorTests(NginxTestCase):
                 self.assertRaises(ssl.SSLError, context.wrap_socket, plain, server_hostname=name)
 
     def test_file(self) -> None:
-        """nginx accepts the file, and warns of nothing."""
-        said = self.nginx.check()
+        """nginx accepts the file, and warns of nothing but how later ones say HTTP/2."""
+        said = self.nginx.dump()
         self.assertIn("syntax is ok", said)
-        self.assertNotIn("[warn]", said)
+        # From 1.25.1 on; before, what it would rather have is an error.
+        deprecated = 'the "listen ... http2" directive is deprecated'
+        warnings = [line for line in said.splitlines() if "[warn]" in line]
+        self.assertEqual([line for line in warnings if deprecated not in line], [])
 
 
 class MigratingTests(NginxTestCase):

@@ -21,6 +21,15 @@ def variable(objects: Objects, name: str) -> Any:
     return found
 
 
+def put(where: Callable[[Objects], Any], **given: Any) -> Callable[[Objects], None]:
+    """A change of some keys of what is found there."""
+
+    def change(objects: Objects) -> None:
+        where(objects).update(given)
+
+    return change
+
+
 def configure(old: str, new: str) -> Callable[[Objects], None]:
     """A change of config.yaml."""
 

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
-
-from prometheus_client import CollectorRegistry
 
 from tests.k8s import known
-from tests.k8s.objects import NAME, Objects, Tree, matches
+from tests.k8s.objects import Objects, Tree, matches
 from twisted_gateway.config.sandbox import SessionsAdapter
-from twisted_gateway.config.schema import Config
-from twisted_gateway.telemetry.metrics import Metrics
 
 Policy = Callable[[Objects], Iterator[str]]
 
 # What the process itself needs beside the bodies that it holds.
 PROCESS_BYTES = 192 * 1024**2
-# After the drain: what is cut, last words on their way, last spans.
-LAST_SECONDS = 10
+# There is one event loop; threads of adapters and exporters take little beside it.
+MOST_MILLICORES = 2000
 NEEDED_OTEL = {
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_RESOURCE_ATTRIBUTES",
@@ -31,11 +26,9 @@ NEEDED_OTEL = {
     "OTEL_TRACES_SAMPLER",
     "OTEL_TRACES_SAMPLER_ARG",
 }
-PUBLIC = {"/v1"}
 
 _QUANTITY = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
 _VOLUMES = {"configMap", "secret", "emptyDir", "projected", "downwardAPI"}
-_ANNOTATION = "nginx.ingress.kubernetes.io/"
 
 
 def amount(text: str, units: dict[str, int]) -> int:
@@ -68,6 +61,9 @@ def resources(objects: Objects) -> Iterator[str]:
             for name in ("cpu", "memory"):
                 if name not in given.get(kind, {}):
                     yield f"{container['name']} has no {kind}.{name}"
+        cpu = given.get("limits", {}).get("cpu", "0")
+        if amount(cpu, {"": 1000, "m": 1}) > MOST_MILLICORES:
+            yield f"{container['name']} can not use {cpu} cores"
     memory = objects.container.get("resources", {}).get("limits", {}).get("memory", "0")
     if amount(memory, {"": 1, **_QUANTITY}) < objects.config.max_held_bytes + PROCESS_BYTES:
         yield f"maxHeldBytes does not fit into {memory}"
@@ -100,11 +96,17 @@ def _of_pod(spec: Tree) -> Iterator[str]:
         yield "it may run as root"
     if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
         yield "seccomp is not RuntimeDefault"
+    if spec.get("enableServiceLinks") is not False:
+        yield "every Service of the namespace puts variables into its environment"
     if any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")):
         yield "it shares something with its host"
     for volume in spec.get("volumes", []):
         if not _VOLUMES & set(volume):
             yield f"the volume {volume['name']} is of a kind that is not allowed"
+        # Files of a Secret are root's; the group's where there is one.
+        mode = volume.get("secret", {}).get("defaultMode", 0o644)
+        if not mode & 0o004 and not (mode & 0o040 and context.get("fsGroup")):
+            yield f"it can not read the volume {volume['name']}"
 
 
 def environment(objects: Objects) -> Iterator[str]:
@@ -122,6 +124,11 @@ def environment(objects: Objects) -> Iterator[str]:
             yield f"{name} is nothing that the gateway reads"
         if names.count(name) > 1:
             yield f"{name} is set twice"
+    for index, one in enumerate(objects.container["env"]):
+        # Kubernetes leaves a reference as it stands where the variable comes later.
+        for name in re.findall(r"\$\((\w+)\)", one.get("value", "")):
+            if name not in names[:index]:
+                yield f"{one['name']} refers to {name}, which is not set before it"
     for name in sorted((known.gateway() | NEEDED_OTEL) - set(names)):
         yield f"{name} is not set"
     for name, has_default in referred.items():
@@ -151,37 +158,39 @@ def configuration(objects: Objects) -> Iterator[str]:
             yield f"the replicas' gates of {model.name} do not know of each other"
 
 
-def drain(objects: Objects) -> Iterator[str]:
-    """A pod has time to drain, and takes requests until its Services have let go of it."""
-    spec = objects.pod["spec"]
-    sleep = objects.container.get("lifecycle", {}).get("preStop", {}).get("sleep", {})
-    if not sleep.get("seconds"):
-        yield "there is no preStop"
-    least = sleep.get("seconds", 0) + objects.config.drain_seconds + LAST_SECONDS
-    grace = spec.get("terminationGracePeriodSeconds", 30)
-    if grace < least:
-        yield f"it is killed after {grace} s, and needs {least:g}"
-    update = objects.one("Deployment")["spec"].get("strategy", {}).get("rollingUpdate", {})
-    if update.get("maxUnavailable") != 0:
-        yield "a rollout takes gateways away before there are others"
+def coupled(objects: Objects) -> Iterator[str]:
+    """What is said twice of the engine is the same, so that taking one away changes nothing."""
+    names = ("ADMISSION_MAX_INFLIGHT", "VLLM_MAX_NUM_SEQS")
+    first, second = (objects.environ.get(name) for name in names)
+    if first != second:
+        yield f"{names[0]} is {first}, and {names[1]} {second}"
 
 
 def selectors(objects: Objects) -> Iterator[str]:
-    """What selects the gateway's pods does so."""
+    """What selects the gateway's pods does so, and no others."""
     labels = objects.pod["metadata"]["labels"]
-    for kind in ("Deployment", "PodDisruptionBudget"):
+    for who, selector in _selectors(objects):
+        if not matches(selector, labels):
+            yield f"{who} selects no gateway"
+        elif matches(selector, {}):
+            yield f"{who} selects every pod of the namespace"
+
+
+def _selectors(objects: Objects) -> Iterator[tuple[str, Tree]]:
+    keys = {
+        "Deployment": "selector",
+        "PodDisruptionBudget": "selector",
+        "Service": "selector",
+        "NetworkPolicy": "podSelector",
+        "CiliumNetworkPolicy": "endpointSelector",
+    }
+    for kind, key in keys.items():
         for one in objects.of(kind):
-            if not matches(one["spec"]["selector"], labels):
-                yield f"{kind} {one['metadata']['name']} selects no gateway"
-    for service in objects.of("Service"):
-        if not matches({"matchLabels": service["spec"]["selector"]}, labels):
-            yield f"Service {service['metadata']['name']} selects no gateway"
-    for policy in objects.of("NetworkPolicy"):
-        if not matches(policy["spec"]["podSelector"], labels):
-            yield f"NetworkPolicy {policy['metadata']['name']} selects no gateway"
+            selector = one["spec"].get(key, {})
+            given = {"matchLabels": selector} if kind == "Service" else selector
+            yield f"{kind} {one['metadata']['name']}", given
     for constraint in objects.pod["spec"].get("topologySpreadConstraints", []):
-        if not matches(constraint["labelSelector"], labels):
-            yield f"the spread over {constraint['topologyKey']} is of other pods"
+        yield f"the spread over {constraint['topologyKey']}", constraint["labelSelector"]
 
 
 def names(objects: Objects) -> Iterator[str]:
@@ -210,36 +219,7 @@ def names(objects: Objects) -> Iterator[str]:
                 yield f"the Role is bound to {subject['namespace']}/{subject['name']}"
 
 
-def autoscaling(objects: Objects) -> Iterator[str]:
-    """An autoscaler goes by a series that gateways have, and its number is nobody else's."""
-    registry = CollectorRegistry()
-    metrics = Metrics(registry)
-    metrics.configure(["m"], ["m"])
-    exported = {family.name for family in registry.collect()}
-    for scaler in objects.of("HorizontalPodAutoscaler"):
-        if "replicas" in objects.one("Deployment")["spec"]:
-            yield "each apply would set the number of replicas back"
-        if scaler["spec"]["scaleTargetRef"]["name"] != NAME:
-            yield "it scales something else"
-        for one in scaler["spec"]["metrics"]:
-            name = one["pods"]["metric"]["name"]
-            if name not in exported:
-                yield f"no gateway exports {name}"
-            depth = _smallest_depth(objects.config)
-            if int(one["pods"]["target"]["averageValue"]) >= depth:
-                yield f"a gateway refuses from {depth} on, before another is started"
-
-
-def _smallest_depth(config: Config) -> int:
-    return min(model.policy.max_queue_depth for model in config.models.values() if model.gated)
-
-
 def _containers(objects: Objects) -> Iterator[Tree]:
     for pod in objects.pods:
         yield from pod["spec"]["containers"]
         yield from pod["spec"].get("initContainers", [])
-
-
-def annotation(ingress: Tree, name: str) -> Any:
-    """An annotation for ingress-nginx; None where there is none."""
-    return ingress["metadata"].get("annotations", {}).get(f"{_ANNOTATION}{name}")

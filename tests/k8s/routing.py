@@ -1,4 +1,4 @@
-"""What must hold of the way to the gateway: probes, ports, Services, Ingress."""
+"""What must hold of the way to the gateway: probes, ports, Services."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from twisted.internet.testing import MemoryReactorClock
 
-from tests.k8s.objects import NAME, Objects, Tree, matches
-from tests.k8s.policies import PUBLIC, amount, annotation
+from tests.k8s.objects import NAME, Objects, matches
 from tests.stack import Client
-from twisted_gateway.config.schema import Config
 from twisted_gateway.service import Gateway
 from twisted_gateway.telemetry.tracing import NoTracing
 
 METRICS = "/metrics"
-# What a stream needs of nginx, and that a body is not kept by it.
-STREAMS = {"proxy-buffering": "off", "proxy-request-buffering": "off", "proxy-http-version": "1.1"}
-_NGINX_SIZES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 class Asked:
@@ -152,65 +147,6 @@ def scraped(objects: Objects) -> Iterator[str]:
                 yield f"{endpoint['path']} of {endpoint['port']} is not where metrics are"
             if endpoint.get("relabelings") or endpoint.get("honorLabels"):
                 yield "the target's own labels (namespace, instance) are changed"
-
-
-def ingress(objects: Objects) -> Iterator[str]:
-    """It publishes the API alone, is patient enough, and holds nothing back."""
-    for one in objects.of("Ingress"):
-        yield from _published(objects, one)
-        for name, value in STREAMS.items():
-            if annotation(one, name) != value:
-                yield f"{name} is {annotation(one, name)}"
-        silence = _longest_silence(objects.config)
-        if int(annotation(one, "proxy-read-timeout") or 60) <= silence:
-            yield f"proxy-read-timeout is not above {silence:g} s of parking and prefill"
-        largest = _largest_body(objects.config)
-        if amount(annotation(one, "proxy-body-size") or "1m", _NGINX_SIZES) < largest:
-            yield f"proxy-body-size is below maxBodyBytes, {largest}"
-        if "timeout" in str(annotation(one, "proxy-next-upstream") or "error timeout"):
-            yield "a request that takes long is sent again"
-
-
-def _published(objects: Objects, ingress: Tree) -> Iterator[str]:
-    wanted = PUBLIC | {route.path for route in objects.config.routes}
-    published = set()
-    for rule in ingress["spec"]["rules"]:
-        for path in rule["http"]["paths"]:
-            published.add(path["path"])
-            if path["pathType"] != "Prefix":
-                yield f"{path['path']} is no prefix"
-            yield from _backend(objects, path["backend"]["service"])
-    if published != wanted:
-        yield f"it publishes {sorted(published)}, and clients use {sorted(wanted)}"
-
-
-def _longest_silence(config: Config) -> float:
-    """How long nobody may hear anything who does not stream, in seconds."""
-    return max(
-        model.timeouts.first_content_seconds
-        + (model.policy.max_park_seconds if model.gated else 0.0)
-        for model in config.models.values()
-    )
-
-
-def _largest_body(config: Config) -> int:
-    return max(
-        config.max_body_bytes,
-        *(model.max_body_bytes for model in config.models.values()),
-        *(adapter.max_body_bytes for adapter in config.adapters.values()),
-        *(route.max_body_bytes for route in config.routes),
-    )
-
-
-def _backend(objects: Objects, wanted: Tree) -> Iterator[str]:
-    there = {
-        one["metadata"]["name"]: {port["name"] for port in one["spec"]["ports"]}
-        for one in objects.of("Service")
-    }
-    if wanted["port"].get("name") not in there.get(wanted["name"], ()):
-        yield f"there is no port {wanted['port']} of a Service {wanted['name']}"
-    elif wanted["name"] != NAME or wanted["port"]["name"] != "http":
-        yield f"it publishes {wanted['name']}"
 
 
 def number(endpoint: str) -> int:

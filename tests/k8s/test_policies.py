@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import yaml
 
-from tests.k8s import policies, routing
-from tests.k8s.breaking import BreakingTestCase, built_of, configure, container, variable
-from tests.k8s.objects import BASE, BY_HAND, K8S, OVERLAYS, TOP, Objects, base, read
+from tests.k8s import availability, ingress, policies, routing, trust
+from tests.k8s.breaking import BreakingTestCase, built_of, configure, container, put, variable
+from tests.k8s.objects import BY_HAND, K8S, OVERLAYS, TOP, Objects, Tree, base
 from tests.support import TestCase
+from tests.test_docs import rows
 
 POLICIES: tuple[policies.Policy, ...] = (
     policies.images,
@@ -18,18 +20,34 @@ POLICIES: tuple[policies.Policy, ...] = (
     policies.restricted,
     policies.environment,
     policies.configuration,
-    policies.drain,
+    policies.coupled,
     policies.selectors,
     policies.names,
-    policies.autoscaling,
+    availability.replicas,
+    availability.drain,
+    availability.rollout,
+    availability.patience,
+    availability.autoscaling,
+    trust.tenants,
+    trust.tokens,
     routing.probes,
     routing.ports,
     routing.peers,
     routing.scraped,
-    routing.ingress,
+    ingress.published,
+    ingress.streams,
 )
 """All of them, for every overlay as well."""
 
+# What lies beside a kustomization and is not applied by it: who reads it says so in its head.
+APART = {
+    "application.yaml",
+    "cluster.yaml",
+    "dashboard.yaml",
+    "kustomization.yaml",
+    "rules.yaml",
+    "secrets.example.yaml",
+}
 # What belongs to one cluster.
 PARTICULAR = re.compile(
     r"riotpiao|poimen|llm-serving|authentik|gotify|forgejo|minio|api-gateway|ornith|longhorn",
@@ -46,17 +64,49 @@ class BaseTests(TestCase):
             self.assertEqual(list(policy(base())), [], policy.__name__)
 
     def test_listed(self) -> None:
-        """Every file of the base is in its kustomization, but for what that is made of."""
-        kustomization = yaml.safe_load((BASE / "kustomization.yaml").read_text(encoding="utf-8"))
-        made = [name for one in kustomization["configMapGenerator"] for name in one["files"]]
-        listed = {*kustomization["resources"], *made, "kustomization.yaml"}
-        there = {path.name for path in BASE.iterdir() if not path.is_symlink()}
-        self.assertEqual(there, listed)
+        """Every file beside a kustomization is named there, but for what is known to be apart."""
+        seen = set()
+        for path in sorted(K8S.rglob("kustomization.yaml")):
+            tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+            made = [name for one in tree.get("configMapGenerator", []) for name in one["files"]]
+            patches = [one["path"] for one in tree.get("patches", []) if "path" in one]
+            named = {*tree.get("resources", []), *made, *patches}
+            there = {
+                one.name
+                for one in path.parent.iterdir()
+                if one.suffix in (".yaml", ".json") and not one.name.startswith(".")
+            }
+            where = str(path.relative_to(TOP))
+            self.assertEqual(there - named - APART, set(), where)
+            self.assertEqual({name for name in named if "/" not in name} - there, set(), where)
+            seen |= named
+        self.assertGreaterEqual(
+            seen, {"networkpolicy.yaml", "servicemonitor.yaml", "prometheusrule.yaml", "rbac.yaml"}
+        )
+
+    def test_dashboard(self) -> None:
+        """Grafana's sidecar looks for this label, by its chart's default."""
+        text = (K8S / "monitoring" / "kustomization.yaml").read_text(encoding="utf-8")
+        (made,) = yaml.safe_load(text)["configMapGenerator"]
+        self.assertEqual(made["options"]["labels"], {"grafana_dashboard": "1"})
+
+    def test_engine(self) -> None:
+        """As vLLM is started with `--max-num-seqs 4`; in half a core, and 512 MiB."""
+        self.assertEqual(base().environ["ADMISSION_MAX_INFLIGHT"], "4")
+        limits = base().container["resources"]["limits"]
+        self.assertEqual(limits, {"cpu": "500m", "memory": "512Mi"})
+
+    def test_ports_documented(self) -> None:
+        """The page has the ports, by name."""
+        page = (TOP / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+        table = {row[1].strip("`"): row[0] for row in rows(page) if len(row) == 4}
+        for name, port in base().ports.items():
+            self.assertEqual(table[name], str(port))
 
     def test_particular(self) -> None:
-        """What belongs to one cluster is in its overlay alone."""
+        """What belongs to one cluster is in its overlay alone; people's own are theirs."""
         for path in sorted(K8S.rglob("*.y*ml")):
-            if not path.is_relative_to(OVERLAYS / "homelab"):
+            if not path.is_relative_to(OVERLAYS) or path.is_relative_to(OVERLAYS / "example"):
                 found = PARTICULAR.search(path.read_text(encoding="utf-8"))
                 self.assertIsNone(found, f"{path.relative_to(TOP)}: {found}")
 
@@ -68,29 +118,6 @@ class BaseTests(TestCase):
         )
         keys = {name: set(re.findall(r"--from-literal=([\w-]+)=", rest)) for name, rest in made}
         self.assertEqual(keys, BY_HAND)
-
-    def test_autoscaler(self) -> None:
-        """The component goes by a series that gateways export, and takes the number over."""
-        self.assertEqual(list(policies.autoscaling(self._scaled())), [])
-        broken = self._scaled()
-        metric = broken.of("HorizontalPodAutoscaler")[0]["spec"]["metrics"][0]["pods"]
-        metric["metric"]["name"] = "parked"
-        metric["target"]["averageValue"] = "256"
-        broken.one("Deployment")["spec"]["replicas"] = 3
-        self.assertEqual(
-            list(policies.autoscaling(broken)),
-            [
-                "each apply would set the number of replicas back",
-                "no gateway exports parked",
-                "a gateway refuses from 256 on, before another is started",
-            ],
-        )
-
-    def _scaled(self) -> Objects:
-        path = K8S / "components" / "autoscaling" / "horizontalpodautoscaler.yaml"
-        scaled = Objects((*base().all, *read(path.read_text(encoding="utf-8")).all))
-        del scaled.one("Deployment")["spec"]["replicas"]
-        return scaled
 
 
 class BrokenTests(BreakingTestCase):
@@ -124,6 +151,12 @@ adapters: {sessions: {namespace: s, image: "registry/session:latest"}}
             policy, configure("maxHeldBytes: 268435456", "maxHeldBytes: 400000000"), "512Mi"
         )
         self.assertFault(policy, lambda o: o.volume("tmp").update(emptyDir={}), "tmp has no bound")
+        for cpu in ("5", "2500m"):
+            self.assertFault(
+                policy,
+                put(lambda o: container(o)["resources"]["limits"], cpu=cpu),
+                f"can not use {cpu} cores",
+            )
 
     def test_restricted(self) -> None:
         """Root, privileges, capabilities, the host's files, a token for nothing."""
@@ -152,6 +185,17 @@ adapters: {sessions: {namespace: s, image: "registry/session:latest"}}
         self.assertFault(
             policy, lambda o: o.pod["spec"].update(automountServiceAccountToken=True), "token"
         )
+        for links in (True, None):
+            self.assertFault(
+                policy,
+                put(lambda o: o.pod["spec"], enableServiceLinks=links),
+                "puts variables",
+            )
+        self.assertFault(
+            policy,
+            lambda o: o.pod["spec"]["securityContext"].pop("fsGroup"),
+            "it can not read the volume secrets",
+        )
 
     def test_environment(self) -> None:
         """A variable that nobody reads, one that is missing, one twice, one that the file wants."""
@@ -167,6 +211,22 @@ adapters: {sessions: {namespace: s, image: "registry/session:latest"}}
             "LOG_LEVEL is set twice",
         )
         self.assertFault(policy, configure("http://vllm.llm:8000", "${ENGINE}"), "refers to ENGINE")
+        self.assertFault(
+            policy,
+            lambda o: container(o)["env"].append(
+                container(o)["env"].pop([v["name"] for v in container(o)["env"]].index("POD_NAME"))
+            ),
+            "OTEL_RESOURCE_ATTRIBUTES refers to POD_NAME, which is not set before it",
+        )
+
+    def test_coupled(self) -> None:
+        """One of two that say the same is changed, or is missing."""
+        for name in ("ADMISSION_MAX_INFLIGHT", "VLLM_MAX_NUM_SEQS"):
+            self.assertFault(
+                policies.coupled,
+                put(partial(variable, name=name), value="12"),
+                "12",
+            )
 
     def test_configuration(self) -> None:
         """A stray key or Secret, another path, a name that no model has, gates that stand alone."""
@@ -201,22 +261,6 @@ adapters: {sessions: {namespace: s, image: "registry/session:latest"}}
             policy, configure("adminListen: [tcp:9090]", "adminListen: []"), "not one for"
         )
 
-    def test_drain(self) -> None:
-        """Too little time, no preStop, a rollout that begins by taking away."""
-        policy = policies.drain
-        self.assertFault(
-            policy, lambda o: o.pod["spec"].update(terminationGracePeriodSeconds=614), "needs 615"
-        )
-        self.assertFault(policy, configure("drainSeconds: 600", "drainSeconds: 1200"), "needs 1215")
-        self.assertFault(policy, lambda o: container(o).pop("lifecycle"), "no preStop")
-        self.assertFault(
-            policy,
-            lambda o: o.one("Deployment")["spec"]["strategy"]["rollingUpdate"].update(
-                maxUnavailable=1
-            ),
-            "takes gateways away",
-        )
-
     def test_selectors(self) -> None:
         """Pods with another label are nobody's."""
         policy = policies.selectors
@@ -225,6 +269,13 @@ adapters: {sessions: {namespace: s, image: "registry/session:latest"}}
         wanted = ("Deployment", "PodDisruptionBudget", "Service", "NetworkPolicy", "the spread")
         for kind in wanted:
             self.assertTrue(any(line.startswith(kind) for line in said), kind)
+        selectors: tuple[Tree, ...] = ({}, {"matchLabels": {}})
+        for selector in selectors:
+            self.assertFault(
+                policy,
+                put(lambda o: o.one("NetworkPolicy")["spec"], podSelector=selector),
+                "NetworkPolicy llm-gateway selects every pod",
+            )
 
     def test_names(self) -> None:
         """A Secret or account that is not there."""

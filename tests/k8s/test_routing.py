@@ -1,4 +1,4 @@
-"""Each way to break probes, ports, Services or Ingress is noticed."""
+"""Each way to break probes, ports or Services is noticed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.k8s import routing
-from tests.k8s.breaking import BreakingTestCase, annotate, configure, container, variable
+from tests.k8s.breaking import BreakingTestCase, configure, container, variable
 from tests.k8s.objects import NAME, Objects
 
 
@@ -90,34 +90,3 @@ class BrokenTests(BreakingTestCase):
             policy, lambda o: monitor(o)["endpoints"][0].update(honorLabels=True), "own labels"
         )
         self.assertFault(policy, lambda o: monitor(o).update(jobLabel="job"), "no name")
-
-    def test_ingress(self) -> None:
-        """Impatience, buffers, bodies, retries; a path too many or too few; the operator's port."""
-        policy = routing.ingress
-
-        def path(objects: Objects) -> Any:
-            return objects.one("Ingress")["spec"]["rules"][0]["http"]["paths"][0]
-
-        self.assertFault(policy, annotate("proxy-read-timeout", "1440"), "not above 1440 s")
-        self.assertFault(
-            policy,
-            lambda o: variable(o, "ADMISSION_MAX_PARK_SECONDS").update(value="600"),
-            "not above 1500 s",
-        )
-        self.assertFault(policy, annotate("proxy-buffering", "on"), "proxy-buffering is on")
-        self.assertFault(policy, annotate("proxy-http-version", "1.0"), "proxy-http-version is 1.0")
-        self.assertFault(policy, annotate("proxy-body-size", "1000k"), "below maxBodyBytes")
-        self.assertFault(policy, annotate("proxy-next-upstream", "error timeout"), "sent again")
-        self.assertFault(policy, lambda o: path(o).update(path="/"), "it publishes ['/']")
-        self.assertFault(policy, lambda o: path(o).update(pathType="Exact"), "/v1 is no prefix")
-        backend = {"name": f"{NAME}-admin", "port": {"name": "admin"}}
-        self.assertFault(
-            policy,
-            lambda o: path(o)["backend"].update(service=backend),
-            "publishes llm-gateway-admin",
-        )
-        self.assertFault(
-            policy,
-            lambda o: path(o)["backend"]["service"].update(port={"number": 8080}),
-            "there is no port",
-        )

@@ -218,6 +218,17 @@ class Showing(RunTestCase):
         self.addCleanup(shown.stop)
         return shown, terminal
 
+    def test_no_stream(self) -> None:
+        """A process that was started without standard error shows nothing, and runs on."""
+        self.play(arrival())
+        self.addCleanup(self.run_.stop)
+        gauges = Gauges(self.clock, Looker(self.agent, self.clock), self.run_, "m")
+        timers = len(self.clock.getDelayedCalls())
+        shown = progress.Progress(self.clock, self.run_, gauges, None)
+        shown.start()
+        self.assertEqual(len(self.clock.getDelayedCalls()), timers)
+        shown.stop()
+
     def lines(self, wide: int) -> list[str]:
         """What a terminal of so many columns shows within a quarter of a second."""
         shown, terminal = self.show(tty=True, wide=wide)

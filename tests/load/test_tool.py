@@ -96,6 +96,16 @@ class Playing(RunTestCase):
         self.assertIn("TTFT p50", self.printed.getvalue())
         self.assertIn("1/1", self.said.getvalue())
 
+    def test_no_standard_error(self) -> None:
+        """It plays to the end where the process was started without standard error (`2>&-`)."""
+        self.patch(sys, "stderr", None)
+        played = self.begin("--speed", "10")
+        self.clock.advance(1.1)
+        self.complete()
+        self.clock.advance(0)
+        self.successResultOf(played)
+        self.assertEqual([one.ending for one in read(self.json).requests], [Ending.COMPLETED])
+
     def test_ctrl_c(self) -> None:
         """The first Ctrl-C ends the run; what was done is reported, and the status tells."""
         played = self.begin("--no-progress")

@@ -38,7 +38,7 @@ _ALL = (
     Check("embeddings", "a model embeds a text"),
     Check("rerank", "a model ranks two texts"),
     Check("no-token", "a service that takes a token is 401 without one", True),
-    Check("memory-ingest", "the memory service takes a text"),
+    Check("memory-ingest", "the memory service takes a text, which stays there"),
     Check("memory-query", "the memory service answers a query"),
     Check("s3-list", "the bucket is listed"),
     Check("s3-put", "an object is put"),
@@ -52,7 +52,7 @@ _ALL = (
     Check("registry-list", "repositories are listed"),
     Check("sessions", "sandboxes are not made by a check, for each costs a pod"),
     Check("webhook-signature", "an event with a wrong signature is 401", True),
-    Check("cleanup", "what checks have made and not removed themselves is removed"),
+    Check("cleanup", "an object that was put, and not deleted by its check, is removed"),
 )
 CHECKS: Mapping[str, Check] = {check.name: check for check in _ALL}
 """Name -> check."""

@@ -24,23 +24,26 @@ MAX_SECONDS = 3600.0
 
 _DESCRIPTION = """\
 Checks a live gateway: that it is ready, what it serves and what it refuses, each model by a chat,
-a stream, an embedding or a ranking, each configured service by something harmless. What it makes
-it removes again. At the end: a table, and on request JUnit XML for a pipeline (docs/check.md).
+a stream, an embedding or a ranking, each configured service by something harmless. The object that
+it puts into a store it removes again; the text that it gives a memory service stays, for there is
+no way to take it back (--skip memory-ingest), as does a notification (only with --notify). At the
+end: a table, and on request JUnit XML for a pipeline (docs/check.md).
 """
 _EPILOGUE = """\
 examples:
   llm-gateway-check http://127.0.0.1:8080
   llm-gateway-check https://api.example.com --token-file token --bucket checks --junit check.xml
-  llm-gateway-check http://llm-gateway:8080 --admin http://llm-gateway:9090 --models reasoning
+  llm-gateway-check http://llm-gateway:8080 --admin http://llm-gateway-admin:9090 --models reasoning
   llm-gateway-check URL --accept 400,404 --accept chat=503 --skip memory-ingest
       against an older release, a busy engine, a memory that is to stay as it is
 
 What is named by --models and --services must be checked: what cannot be (no token, no bucket) has
-failed. What is not named is then skipped, and the table says why.
+failed. What is not named is then left out. Without these options all that is listed is checked;
+what cannot be is skipped, and the table says why.
 
 exit status: 0 nothing failed, 1 something did, 2 the command line or a file is wrong, or the report
-cannot be written, 3 the gateway is not ready in time, 130 Ctrl-C ended it early (what it had made
-is removed; a second one ends it at once).
+cannot be written, 3 the gateway is not ready in time, 130 Ctrl-C and 143 SIGTERM ended it early
+(an object that it had put is removed; a second signal ends it at once).
 """
 
 
@@ -154,11 +157,13 @@ def _parser() -> Parser:
 
 
 def _add_credentials(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group(
+    group = parser.add_argument_group(
         "credentials", "from files and variables alone: command lines are seen by everybody"
-    ).add_argument
-    add("--token-file", type=Path, metavar="FILE", help="has a token that the gateway accepts")
-    add("--token-env", metavar="NAME", help="the variable that has one")
+    )
+    add = group.add_argument
+    token = group.add_mutually_exclusive_group().add_argument
+    token("--token-file", type=Path, metavar="FILE", help="has a token that the gateway accepts")
+    token("--token-env", metavar="NAME", help="the variable that has one")
     add(
         "--token-to-models",
         action="store_true",
@@ -166,8 +171,9 @@ def _add_credentials(parser: argparse.ArgumentParser) -> None:
         "gateway keeps it: the engine may then see it",
     )
     add("--client-id", type=values.name, metavar="ID", help="get a token by /v1/auth/token")
-    add("--client-secret-file", type=Path, metavar="FILE", help="has the client's secret")
-    add("--client-secret-env", metavar="NAME", help="the variable that has it")
+    secret = group.add_mutually_exclusive_group().add_argument
+    secret("--client-secret-file", type=Path, metavar="FILE", help="has the client's secret")
+    secret("--client-secret-env", metavar="NAME", help="the variable that has it")
     add(
         "--token-parameter",
         action="append",

@@ -35,8 +35,8 @@ def junit(report: Report, hostname: str) -> bytes:
             "timestamp": datetime.fromtimestamp(report.started, UTC).strftime("%Y-%m-%dT%H:%M:%S"),
             "time": f"{report.seconds:.3f}",
             "tests": str(len(report.results)),
-            "failures": str(report.count(Verdict.FAILED)),
-            "errors": "0",
+            "failures": str(report.count(Verdict.FAILED) - report.errors),
+            "errors": str(report.errors),
             "skipped": str(report.count(Verdict.SKIPPED)),
         },
     )
@@ -69,7 +69,7 @@ def _case(suite: Element, result: Result) -> None:
     )
     if result.verdict is Verdict.FAILED:
         about = {"type": result.name, "message": result.said}
-        SubElement(case, "failure", about).text = told(result)
+        SubElement(case, "error" if result.internal else "failure", about).text = told(result)
     elif result.verdict is Verdict.SKIPPED:
         SubElement(case, "skipped", {"message": result.said})
 

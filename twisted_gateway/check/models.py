@@ -102,19 +102,21 @@ class ModelChecks:
             tentative: whether it is not known to be of this kind.
             further: whether it is known to be of another.
         """
-        made = False
+        made, why = False, ""
         for name in KINDS[kind]:
             work = partial(self._ask, name, model, keeps, further)
             if self._runner.skips(name):
                 if not tentative:
                     await self._runner.check(name, model, work)
                 continue
+            if why:
+                self._runner.record(name, model, Verdict.SKIPPED, why)
+                continue
             # Once it has answered it is of this kind.
             good = await self._runner.check(name, model, work, tentative=tentative and not made)
             made = True
             if not good:
-                # It would fail in the same way, and as slowly.
-                break
+                why = f"{name} has not passed, and this would end in the same way, as slowly"
         return made
 
     def _give_up(self, model: str, refusals: Sequence[str]) -> None:

@@ -52,6 +52,8 @@ class Result:
         said: a sentence about it, in one line, without credentials; may be "".
         seconds: how long it took.
         request_ids: the `X-Request-ID` of each of its last requests, as in the gateway's log.
+        internal: whether it has failed by a fault of the check itself, which says nothing of the
+            gateway.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Result:
     said: str = ""
     seconds: float = 0.0
     request_ids: tuple[str, ...] = ()
+    internal: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +76,7 @@ class Report:
         started: when it began, in seconds since the epoch.
         seconds: how long it took.
         results: in the order in which the checks were made.
-        interrupted: whether a signal ended it early.
+        interrupted: whether it was ended early, by a signal, the deadline or a fault of its own.
     """
 
     url: str
@@ -87,6 +90,11 @@ class Report:
     def count(self, verdict: Verdict) -> int:
         """Give how many checks ended so."""
         return sum(one.verdict is verdict for one in self.results)
+
+    @property
+    def errors(self) -> int:
+        """How many of those that failed did so by a fault of the check itself."""
+        return sum(one.internal for one in self.results)
 
     @property
     def failed(self) -> bool:

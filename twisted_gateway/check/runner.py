@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from twisted_gateway.check.catalogue import CHECKS, Accepted
 from twisted_gateway.check.client import Client, one_line
@@ -23,6 +25,7 @@ from twisted_gateway.check.results import (
     Unable,
     Verdict,
 )
+from twisted_gateway.console.terminal import plain
 
 CLEANUP_SECONDS = 10.0
 """The bound on the removal of one thing."""
@@ -41,6 +44,8 @@ class Runner:
         tokens: what requests bear; they may be set while checks are made.
         cleaning: whether what checks have made is being removed, which is not to be cut short.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -103,7 +108,8 @@ class Runner:
         Args:
             name: of the check.
             subject: what it is made of; "" for the gateway itself.
-            work: makes it. It may raise `Failed`, `Skipped`, `Tolerated`, and `Unable`.
+            work: makes it. It may raise `Failed`, `Skipped`, `Tolerated`, and `Unable`; whatever
+                else it raises is a fault of the check itself, which is logged, and has failed.
             tentative: whether `Unable` is the caller's business; else it is a failure.
 
         Returns:
@@ -125,6 +131,7 @@ class Runner:
             accepted=self._accepted.by(CHECKS[name]),
         )
         began = probe.now()
+        internal = False
         try:
             verdict, said = Verdict.PASSED, await work(probe)
         except Tolerated as why:
@@ -143,8 +150,31 @@ class Runner:
         except CancelledError:
             self.record(name, subject, Verdict.FAILED, self._cut, probe, began)
             raise
-        self.record(name, subject, verdict, said, probe, began)
+        except Exception as fault:  # noqa: BLE001 -- a check that is wrong may raise anything
+            # One check that is wrong does not cost the others, nor the report.
+            verdict, said, internal = Verdict.FAILED, self._internal(fault), True
+        self.record(name, subject, verdict, said, probe, began, internal=internal)
         return verdict is Verdict.PASSED
+
+    async def contain(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+        """Make a part of the run, and record where it ends by a fault of the check itself.
+
+        Args:
+            name: of the check that such a fault is recorded as.
+            part: makes its checks. Cancelling it is passed on.
+        """
+        try:
+            await part()
+        except CancelledError:
+            raise
+        except Exception as fault:  # noqa: BLE001 -- it is logged, and has failed
+            self.record(name, "", Verdict.FAILED, self._internal(fault), internal=True)
+
+    def _internal(self, fault: Exception) -> str:
+        """Log a fault of the check itself, without credentials; gives what is said of it."""
+        trace = plain(self._redactor(Failure(fault).getTraceback()))
+        self._log.critical("internal error\n{trace}", trace=trace)
+        return f"internal error: {type(fault).__name__}: {fault}"
 
     def record(
         self,
@@ -154,6 +184,8 @@ class Runner:
         said: str,
         probe: Probe | None = None,
         began: float = 0.0,
+        *,
+        internal: bool = False,
     ) -> None:
         """Record the result of a check, without credentials and in one line."""
         result = Result(
@@ -163,6 +195,7 @@ class Runner:
             said=self.shown(said),
             seconds=0.0 if probe is None else max(0.0, probe.now() - began),
             request_ids=() if probe is None else tuple(probe.request_ids[-MAX_IDS_SHOWN:]),
+            internal=internal,
         )
         self.report.results.append(result)
         self._told(result)
@@ -215,6 +248,9 @@ class Runner:
                 faults.append(f"{self._names()}: left behind, for it was cut short")
                 self._cut = "; ".join(faults)
                 raise
+            except Exception as fault:  # noqa: BLE001 -- it is logged, and is told
+                # What else is left is removed all the same.
+                faults.append(f"{what} is left behind: {self._internal(fault)}")
             del self._left[what]
         if faults:
             raise Failed("; ".join(faults))

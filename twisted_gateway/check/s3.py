@@ -13,6 +13,7 @@ from twisted_gateway.check.runner import Runner, Work
 
 PREFIX = "llm-gateway-check/"
 """Of the keys that are put."""
+_IN_ORDER = ("s3-list", "s3-put", "s3-get", "s3-delete")
 NO_BUCKET = "no bucket was given that may be written to (--bucket)"
 
 Guard = Callable[[str, Work], Work]
@@ -45,16 +46,25 @@ class S3Checks:
         if not self._bucket:
             why = Failed(NO_BUCKET) if named else Skipped(NO_BUCKET)
             await self._runner.check("s3-list", service, partial(_raise, why))
+            await self._leave_out(service, "s3-list")
             return
         key = f"{PREFIX}{self._runner.report.run_id}"
         store = _Store(self._runner, service, self._bucket, key, token)
         check = self._runner.check
         if not await check("s3-list", service, guard("list", store.list)):
+            await self._leave_out(service, "s3-list")
             return
         if not await check("s3-put", service, guard("put", store.put)):
+            await self._leave_out(service, "s3-put")
             return
         await check("s3-get", service, guard("get", store.get))
         await check("s3-delete", service, guard("delete", store.delete))
+
+    async def _leave_out(self, service: str, after: str) -> None:
+        """Skip those that come after one that has not passed."""
+        why = Skipped(f"{after} has not passed")
+        for name in _IN_ORDER[_IN_ORDER.index(after) + 1 :]:
+            await self._runner.check(name, service, partial(_raise, why))
 
 
 async def _raise(why: Exception, probe: Probe) -> str:

@@ -74,8 +74,12 @@ class Service:
             name=name,
             kind=kind if isinstance(kind, str) else name,
             require_auth=require_auth if isinstance(require_auth, bool) else None,
-            allowed={name: one.get("allowed") is not False for name, one in resources.items()},
-            methods={name: tuple(members(one.get("methods"))) for name, one in resources.items()},
+            allowed={
+                resource: one.get("allowed") is not False for resource, one in resources.items()
+            },
+            methods={
+                resource: tuple(members(one.get("methods"))) for resource, one in resources.items()
+            },
         )
 
     def harmless(self) -> tuple[str, str] | None:
@@ -129,8 +133,10 @@ class ServiceChecks:
 
     async def check(self, service: Service) -> None:
         """Check one service."""
-        if service.require_auth is not False and service.harmless() is not None:
-            await self._runner.check("no-token", service.name, partial(self._no_token, service))
+        harmless = service.harmless()
+        if service.require_auth is not False and harmless is not None:
+            work = partial(self._no_token, service.name, *harmless)
+            await self._runner.check("no-token", service.name, work)
         checks = self._kinds.get(service.kind)
         if checks is None:
             verdict = Verdict.FAILED if self._named else Verdict.SKIPPED
@@ -186,11 +192,10 @@ class ServiceChecks:
 
         await self._check(name, service, resource, work)
 
-    async def _no_token(self, service: Service, probe: Probe) -> str:
-        resource, method = service.harmless() or ("", "")
+    async def _no_token(self, service: str, resource: str, method: str, probe: Probe) -> str:
         body = json_body({}) if method == "POST" else None
         headers = {} if body is None else {"Content-Type": "application/json"}
-        answer = await probe.service(service.name, resource, method, headers=headers, body=body)
+        answer = await probe.service(service, resource, method, headers=headers, body=body)
         if answer.status < 400:
             raise Failed(f"it is open to everybody (status {answer.status})")
         probe.expect(answer, 401)

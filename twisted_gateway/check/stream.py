@@ -19,6 +19,9 @@ from twisted_gateway.upstream.response import UpstreamResponse
 MAX_STREAM_BYTES = 1024 * 1024
 """The longest stream that is read; one of a few tokens has some kB."""
 
+# A comment of the gateway's to who stands in its queue.
+_PLACE = b": keep-alive position="
+
 
 @dataclass(slots=True)
 class Stream:
@@ -72,9 +75,11 @@ class _Reader(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         self._size += len(data)
-        if b": keep-alive position=" in data:
+        cut = self._splitter.feed(data)
+        # What has passed is whole events and comments, in whatever pieces they came.
+        if any(line.startswith(_PLACE) for line in cut.passed.splitlines()):
             self.stream.queued = True
-        for event in self._splitter.feed(data).events:
+        for event in cut.events:
             meaning = classify(event)
             if meaning.content:
                 self.stream.contents += 1

@@ -79,8 +79,8 @@ class Suite:
         try:
             await self._runner.check("ready", "", self._readiness.wait)
             await self._gateway()
-            await self._check_models()
-            await self._check_services()
+            await self._runner.contain("models", self._check_models)
+            await self._runner.contain("services", self._check_services)
         finally:
             await self._runner.clean_up()
 
@@ -94,8 +94,7 @@ class Suite:
         await check("services", "", self._list_services)
         await check("request-id", "", gateway.request_id)
         await check("admin-not-public", "", self._admin_not_public)
-        keeps = self._keeps_all()
-        await check("unknown-model", "", lambda probe: gateway.unknown_model(probe, run_id, keeps))
+        await check("unknown-model", "", self._unknown_model)
         await check("unknown-service", "", lambda probe: gateway.unknown_service(probe, run_id))
         await check("webhook-signature", "", lambda probe: gateway.webhook_signature(probe, run_id))
 
@@ -120,8 +119,12 @@ class Suite:
             raise Skipped("one address serves both; with adminListen, --admin URL names the other")
         return await gateway.admin_not_public(probe)
 
+    async def _unknown_model(self, probe: Probe) -> str:
+        run_id = self._runner.report.run_id
+        return await gateway.unknown_model(probe, run_id, self._keeps_all())
+
     async def _list_models(self, probe: Probe) -> str:
-        said, names = await gateway.models(probe)
+        said, names = await gateway.models(probe, needed=self._plan.models is None)
         described = await self._status(probe)
         aliases = {
             alias: about

@@ -8,13 +8,15 @@ import secrets
 import signal
 import socket
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import react
 
-from twisted_gateway.check import commandline, given, table
+from twisted_gateway.check import commandline, settings, table
 from twisted_gateway.check.client import Client
 from twisted_gateway.check.junit import junit
 from twisted_gateway.check.ready import Readiness
@@ -42,19 +44,30 @@ def main() -> None:
         if chosen.list:
             console.write(table.catalogue())
             raise SystemExit(commandline.USAGE if console.fault else 0)
-        run = given.run(chosen, os.environ)
-        given.see_file(chosen.junit)
+        wanted = settings.read(chosen, os.environ)
+        settings.see_file(chosen.junit)
     except Wrong as fault:
         console.fail(str(fault), commandline.USAGE)
     except KeyboardInterrupt:
         raise SystemExit(SIGNALLED + signal.SIGINT) from None
-    react(_check, [console, chosen, run])
+    react(_check, [console, chosen, wanted])
 
 
 async def _check(
-    reactor: Any, console: Console, chosen: argparse.Namespace, run: given.Run
+    reactor: Any,
+    console: Console,
+    chosen: argparse.Namespace,
+    wanted: settings.Settings,
+    date: Callable[[], float] = time.time,
 ) -> None:
     """Make the checks, and report.
+
+    Args:
+        reactor: the reactor; its clock, which may be of any origin, tells how long things take.
+        console: where to report.
+        chosen: the command line.
+        wanted: what it comes to.
+        date: gives the seconds since the epoch.
 
     Raises:
         SystemExit: with the exit status, if that is not 0.
@@ -66,16 +79,17 @@ async def _check(
         url=chosen.url,
         admin=chosen.admin or "",
         run_id=f"check-{secrets.token_hex(4)}",
-        started=reactor.seconds(),
+        started=date(),
     )
-    runner = _runner(reactor, console, agent, report, chosen, run)
+    began = reactor.seconds()
+    runner = _runner(reactor, console, agent, report, chosen, wanted)
     readiness = Readiness(
         reactor,
         chosen.wait,
-        admin_named=run.plan.admin_named,
+        admin_named=wanted.plan.admin_named,
         told=lambda why: console.say(f"waiting: {runner.shown(why)}"),
     )
-    made = Deferred.fromCoroutine(Suite(runner, reactor, run.plan, readiness).run())
+    made = Deferred.fromCoroutine(Suite(runner, reactor, wanted.plan, readiness).run())
 
     def end() -> None:
         # What has been made is removed to the last; that has bounds of its own.
@@ -95,12 +109,18 @@ async def _check(
         ready = False
     except CancelledError:
         report.interrupted = True
+    except BaseException:
+        # A fault of this program, outside of any check; what it has seen is told before it ends.
+        report.interrupted = True
+        raise
     finally:
         if bound.active():
             bound.cancel()
-    report.seconds = reactor.seconds() - report.started
-    await agent.close()
-    written = _report(console, report, chosen.junit)
+        report.seconds = reactor.seconds() - began
+        try:
+            written = _report(console, report, chosen.junit)
+        finally:
+            await agent.close()
     status = interruption.status or _status(report, ready, written)
     if status:
         raise SystemExit(status)
@@ -112,16 +132,16 @@ def _runner(
     agent: UpstreamAgent,
     report: Report,
     chosen: argparse.Namespace,
-    run: given.Run,
+    wanted: settings.Settings,
 ) -> Runner:
-    redactor = Redactor(run.secrets)
+    redactor = Redactor(wanted.secrets)
     return Runner(
         Client(agent, reactor, report.run_id, report.url, report.admin, redactor),
         reactor,
         report,
         seconds=chosen.timeout,
-        tokens=run.tokens,
-        accepted=given.accepted(chosen),
+        tokens=wanted.tokens,
+        accepted=settings.accepted(chosen),
         skip=chosen.skip,
         redactor=redactor,
         told=lambda result: console.write(table.row(result, console.columns)),
@@ -142,7 +162,7 @@ def _report(console: Console, report: Report, path: Path | None) -> bool:
     saved = True
     if path is not None:
         document = junit(report, socket.gethostname())
-        if path == given.STANDARD_OUTPUT:
+        if path == settings.STANDARD_OUTPUT:
             # It begins a line and goes on to the end, so that it can be cut out of a log.
             console.write_document(document)
         else:

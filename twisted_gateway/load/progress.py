@@ -33,7 +33,7 @@ class Progress:
         clock: IReactorTime,
         run: Run,
         gauges: Gauges,
-        stream: TextIO,
+        stream: TextIO | None,
     ) -> None:
         """Take what is shown, and where.
 
@@ -41,17 +41,20 @@ class Progress:
             clock: the reactor's.
             run: the run.
             gauges: what the gateways say.
-            stream: where to write; a terminal has a bar, as wide as it is just then.
+            stream: where to write; a terminal has a bar, as wide as it is just then. None where
+                the process was started without it (`2>&-`): then nothing is shown.
         """
         self._run = run
         self._gauges = gauges
         self._stream = stream
-        self._bar = stream.isatty()
+        self._bar = stream is not None and stream.isatty()
         self._loop = LoopingCall(self._show)
         self._loop.clock = clock
 
     def start(self) -> None:
         """Show how it stands, and again and again."""
+        if self._stream is None:
+            return
         started = self._loop.start(BAR_SECONDS if self._bar else LINE_SECONDS, now=self._bar)
         in_background(started, self._log, "the progress bar")
 
@@ -82,6 +85,8 @@ class Progress:
         return "  ".join(parts)
 
     def _show(self) -> None:
+        if self._stream is None:
+            return
         if not self._bar:
             self._write(self.line() + "\n")
             return
@@ -94,6 +99,8 @@ class Progress:
         self._write(f"\r\x1b[K{line}")
 
     def _write(self, text: str) -> None:
+        if self._stream is None:
+            return
         try:
             self._stream.write(text)
             self._stream.flush()

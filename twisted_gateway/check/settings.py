@@ -24,7 +24,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Settings:
     """What the command line comes to.
 
     Attributes:
@@ -46,7 +46,7 @@ def accepted(chosen: argparse.Namespace) -> Accepted:
     return Accepted(of_checks.pop("", frozenset()), of_checks)
 
 
-def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> Run:
+def read(chosen: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
     """Read the files and variables that are named.
 
     Raises:
@@ -68,7 +68,7 @@ def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> Run:
         bodies={name: _json_file(path) for name, path in chosen.body},
     )
     secrets = {token, key} | ({grant.secret, grant.basic} if grant is not None else set())
-    return Run(
+    return Settings(
         plan=Plan(
             admin_named=chosen.admin is not None,
             models=chosen.models,

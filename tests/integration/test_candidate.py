@@ -1,0 +1,249 @@
+""".ci/cluster.py: a candidate in the cluster, behind a kubectl that answers as one would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.cache import Unavailable
+from tests.integration.case import unavailable
+from tests.integration.manifests import program
+from tests.integration.processes import wait_until
+from tests.integration.test_pipeline import ENVIRON, IMAGE, OVERLAY, SECONDS, run
+from tests.k8s.objects import TOP
+
+REPORT = '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n<testsuite/>\n</testsuites>\n'
+
+# Answers as a cluster would that runs the Job at once; keeps what it was asked, and what it made.
+# What is in `fails` it does not do, so many times; what an overlay is made of is kubectl's affair.
+_KUBECTL = """\
+#!{python}
+import json, os, sys
+from pathlib import Path
+here = Path({directory!r})
+words = sys.argv[1:]
+if words[0] == "kustomize":
+    os.execv({kubectl!r}, ["kubectl", *words])
+with (here / "asked").open("a") as asked:
+    asked.write(json.dumps(words) + "\\n")
+verb, what = words[words.index("30s") + 1 :][:2]
+for key in (verb, f"{{verb}} {{what}}"):
+    fails = json.loads((here / "fails").read_text())
+    if fails.get(key, 0) > 0:
+        (here / "fails").write_text(json.dumps(fails | {{key: fails[key] - 1}}))
+        sys.exit("Unable to connect to the server: net/http: TLS handshake timeout")
+if verb == "create":
+    tree = json.load(sys.stdin)
+    (here / f"{{tree['kind']}}.json").write_text(json.dumps(tree))
+    tree["metadata"]["uid"] = f"uid-of-{{tree['kind']}}"
+    print(json.dumps(tree))
+elif verb == "get":
+    print((here / f"{{what}}").read_text())
+elif verb == "logs":
+    print((here / "log").read_text(), end="")
+"""
+
+
+class ClusterTests(SynchronousTestCase):
+    """.ci/cluster.py, before a kubectl that answers as a cluster would."""
+
+    def setUp(self) -> None:
+        try:
+            kubectl = program("kubectl")
+        except Unavailable as fault:
+            raise unavailable(fault) from None
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        file = self.directory / "kubectl"
+        where = str(self.directory)
+        file.write_text(_KUBECTL.format(python=sys.executable, directory=where, kubectl=kubectl))
+        file.chmod(0o755)
+        (self.directory / "log").write_text(f"NAME OK\n{REPORT}")
+        (self.directory / "pods").write_text("llm-gateway-check-1-x: {phase: Pending}")
+        (self.directory / "events").write_text("1m Warning BackOff pod/another")
+        self.fails()
+        self.ends("Complete")
+
+    def ends(self, kind: str) -> None:
+        """How Jobs end from here on."""
+        conditions = [{"type": kind, "status": "True"}] if kind else []
+        (self.directory / "job").write_text(json.dumps({"status": {"conditions": conditions}}))
+
+    def fails(self, **times: int) -> None:
+        """What fails from here on, and how often."""
+        failing = {name.replace("_", " "): count for name, count in times.items()}
+        (self.directory / "fails").write_text(json.dumps(failing))
+
+    def command(self, seconds: float, options: str) -> list[str]:
+        """That of a try."""
+        return [
+            *(sys.executable, str(TOP / ".ci" / "cluster.py"), "--namespace", "llm-gateway"),
+            *("--image", f"{IMAGE}:abc@sha256:{1:064x}", "--overlay", str(TOP / OVERLAY.parent)),
+            *("--junit", str(self.directory / "check.xml"), f"--options={options}"),
+            *("--seconds", str(seconds), "--pause", "0.05"),
+        ]
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}{os.pathsep}{os.environ['PATH']}"
+
+    def attempt(
+        self,
+        *,
+        seconds: float = SECONDS,
+        options: str = "--models 'reasoning' --accept 400,404",
+        **environment: str,
+    ) -> subprocess.CompletedProcess[str]:
+        """Try an image."""
+        return run(*self.command(seconds, options), environ={"PATH": self.path, **environment})
+
+    def asked(self) -> list[list[str]]:
+        """The command lines of kubectl."""
+        try:
+            text = (self.directory / "asked").read_text()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines()]
+
+    def created(self, kind: str) -> dict[str, Any]:
+        """What was made."""
+        tree: dict[str, Any] = json.loads((self.directory / f"{kind}.json").read_text())
+        return tree
+
+    def test_passed(self) -> None:
+        """A Job that passes: its report is there, and nothing of it stays in the cluster."""
+        done = self.attempt()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual((self.directory / "check.xml").read_text(), REPORT)
+        self.assertIn("NAME OK", done.stdout)
+        made = self.created("Job")
+        (check,) = made["spec"]["template"]["spec"]["containers"]
+        self.assertEqual(check["args"][-4:], ["--models", "reasoning", "--accept", "400,404"])
+        name = made["metadata"]["name"]
+        deleted = [words for words in self.asked() if "delete" in words]
+        self.assertEqual(len(deleted), 1)
+        self.assertIn(name, deleted[0])
+        self.assertTrue(all("llm-gateway" in words for words in self.asked()))
+
+    def test_what_is_tried(self) -> None:
+        """It is the overlay of the checkout: the ConfigMap goes as the Job goes."""
+        self.assertEqual(self.attempt().returncode, 0)
+        config, job = self.created("ConfigMap"), self.created("Job")
+        text = (TOP / OVERLAY.parent / "config.yaml").read_text()
+        self.assertEqual(config["data"]["config.yaml"], text)
+        (owner,) = config["metadata"]["ownerReferences"]
+        self.assertEqual((owner["kind"], owner["uid"]), ("Job", "uid-of-Job"))
+        self.assertEqual(owner["name"], job["metadata"]["name"])
+        (gateway,) = job["spec"]["template"]["spec"]["initContainers"]
+        environ = {one["name"]: one.get("value") for one in gateway["env"]}
+        # As the overlay's patch has it, and not the base.
+        self.assertEqual(environ["OTEL_TRACES_EXPORTER"], "otlp")
+        pod = job["spec"]["template"]["spec"]
+        mounted = [one["configMap"]["name"] for one in pod["volumes"] if "configMap" in one]
+        self.assertEqual(mounted, [config["metadata"]["name"]])
+
+    def test_failed(self) -> None:
+        """A Job that fails, or does not end, or leaves no report, is a failure that says so."""
+        for end, log, expected in (
+            ("Failed", f"chat FAILED\n{REPORT}", "Failed"),
+            ("", f"under way\n{REPORT}", "not over after 0.3 s"),
+            ("Complete", "nothing\n", "no report"),
+        ):
+            self.ends(end)
+            (self.directory / "log").write_text(log)
+            done = self.attempt(seconds=SECONDS if end else 0.3)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(expected, done.stdout)
+            self.assertIn("--- the gateway that was tried:", done.stdout)
+            self.assertIn("delete", self.asked()[-1])
+
+    def test_what_it_says_of_a_failure(self) -> None:
+        """State and events of the Job alone: a specification would show the environment."""
+        self.ends("Failed")
+        done = self.attempt()
+        self.assertIn("phase: Pending", done.stdout)
+        self.assertNotIn("pod/another", done.stdout)
+        for words in self.asked():
+            self.assertNotIn("describe", words)
+            if "pods" in words:
+                self.assertIn("{.status}", words[-1])
+                self.assertNotIn(".spec", words[-1])
+
+    def test_unanswered(self) -> None:
+        """A question that the cluster does not answer is asked again, and is no end."""
+        self.fails(get_job=2)
+        done = self.attempt()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(sum("job" in words and "get" in words for words in self.asked()), 3)
+        self.fails(get_job=10**6)
+        done = self.attempt(seconds=0.3)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("not over after 0.3 s; last: Command", done.stdout)
+
+    def test_not_removed(self) -> None:
+        """What could not be removed is said, and is no verdict on the image."""
+        self.fails(delete=1)
+        done = self.attempt()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn(f"the Job {self.created('Job')['metadata']['name']} may still", done.stderr)
+
+    def test_not_made(self) -> None:
+        """What could be made in part alone is removed as well."""
+        self.fails(create=1)
+        done = self.attempt()
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn("could not be tried", done.stderr)
+        self.assertIn("delete", self.asked()[-1])
+
+    def test_ended(self) -> None:
+        """Whoever cancels it finds neither the Job nor the kubeconfig afterwards."""
+        self.ends("")
+        process = subprocess.Popen(
+            self.command(SECONDS, "--models=a"),
+            env={**ENVIRON, "PATH": self.path, "CLUSTER_KUBECONFIG": "sesame"},
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        wait_until(lambda: any("get" in words for words in self.asked()), 30, "its first look")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(SECONDS), 128 + signal.SIGTERM)
+        words = self.asked()[-1]
+        self.assertIn("delete", words)
+        self.assertFalse(Path(words[words.index("--kubeconfig") + 1]).exists())
+
+    def test_kubeconfig(self) -> None:
+        """The kubeconfig is a file of its own while it is needed, and in no message."""
+        done = self.attempt(CLUSTER_KUBECONFIG="sesame")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        files = {words[words.index("--kubeconfig") + 1] for words in self.asked()}
+        (file,) = files
+        self.assertFalse(Path(file).exists())
+        self.assertNotIn("sesame", done.stdout + done.stderr)
+
+    def test_refused(self) -> None:
+        """Nothing is made where too little is said, or where it would be in another namespace."""
+        path = {"PATH": self.path}
+        for done, why in (
+            (self.attempt(options=""), "--models"),
+            (self.attempt(options="--models 'a"), "No closing quotation"),
+            (
+                run(*self.command(1, "--models=a"), "--namespace", "others", environ=path),
+                "is in the namespace llm-gateway, not in others",
+            ),
+            (
+                run(*self.command(1, "--models=a"), "--overlay", "absent", environ=path),
+                "could not be tried",
+            ),
+        ):
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertIn(why, done.stderr)
+        self.assertEqual(self.asked(), [])
