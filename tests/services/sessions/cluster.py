@@ -53,6 +53,7 @@ class Cluster:
         compacted: watches cannot begin before this version.
         room: whether a node has room for a pod: pods that come have one then.
         quota: of a resource how many there may be, by a ResourceQuota.
+        recount_seconds: how long a quota counts what has gone; a real one takes a moment.
         collecting: whether the garbage collector is at work; a real one takes seconds.
     """
 
@@ -62,9 +63,11 @@ class Cluster:
         self.compacted = 0
         self.room = True
         self.quota: dict[str, int] = {}
+        self.recount_seconds = 0.0
         self.collecting = True
         self._now = now
         self._version = 100
+        self._went: list[tuple[float, str]] = []
         self._events: list[tuple[int, str, str, Tree]] = []
         self._watches: list[Watch] = []
 
@@ -144,6 +147,8 @@ class Cluster:
         used = sum(
             kind == resource and self._counts(one) for (kind, _), one in self.objects.items()
         )
+        since = self._now() - self.recount_seconds
+        used += sum(kind == resource and then > since for then, kind in self._went)
         if used >= hard:
             raise Invalid(
                 403,
@@ -171,6 +176,7 @@ class Cluster:
 
     def _gone(self, resource: str, name: str) -> None:
         tree = self.objects.pop((resource, name))
+        self._went.append((self._now(), resource))
         self._changed("DELETED", resource, tree)
         if resource == "pods":
             self._release_claims()

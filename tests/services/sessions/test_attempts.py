@@ -3,7 +3,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 
 from tests.services.sessions.apiserver import UNAVAILABLE, leaving
-from tests.services.sessions.stack import PLAIN, SessionsTestCase
+from tests.services.sessions.stack import PLAIN, WITH_FLEET, SessionsTestCase
 from tests.support import TestCase
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.sessions import attempt as attempt_module
@@ -90,13 +90,16 @@ class BehindTests(SessionsTestCase):
         self.assertEqual(self.there(), [])
 
     def test_made_in_between(self) -> None:
-        """A POST between two DELETEs is told 409, and the second one is answered by the first."""
+        """A POST between two DELETEs is told 409, and the second one has a look of its own."""
         first, made = self.delete(), self.post()
-        second = self.delete()
+        second, third = self.delete(), self.delete()
         self.assertEqual(made.status, 409)
         self.assertEqual(len(self.kube.held), 1)
         self.settled()
-        self.assertEqual((first.status, second.status), (200, 200))
+        self.assertEqual((first.status, second.status, third.status), (200, 200, 200))
+        looks = ("get", "persistentvolumeclaims/workspace-session-s1")
+        # Each looks before it deletes, and at the end; the third one has joined the second.
+        self.assertEqual(self.api.asked.count(looks), 4)
         self.assertEqual(self.there(), [])
 
     def test_made_removed_and_made(self) -> None:
@@ -161,6 +164,29 @@ class LineTests(TestCase):
         self.assertEqual(self.successResultOf(first), "made before")
         self.assertEqual(self.successResultOf(second), "made")
 
+    def test_whose_time_is_over(self) -> None:
+        """Nobody joins what is to stop at its next step because its time is over."""
+        attempts = Attempts(self.clock)
+        steps: list[Deferred[None]] = []
+
+        async def step(attempt: Attempt) -> str:
+            steps.append(Deferred())
+            await steps[-1]
+            attempt.check()
+            return "made"
+
+        def join() -> Deferred[str]:
+            return attempts.join("s1", Wish.MAKE, step, seconds=30, failed=lambda *_: None)[1]
+
+        first = join()
+        self.clock.advance(30)
+        second = join()
+        steps[0].callback(None)
+        self.failureResultOf(first, Late)
+        self.assertNoResult(second)
+        steps[1].callback(None)
+        self.assertEqual(self.successResultOf(second), "made")
+
 
 class FaultTests(SessionsTestCase):
     """A fault of the gateway's own."""
@@ -196,6 +222,17 @@ class ReloadTests(SessionsTestCase):
         """Who comes then joins what the former adapter has begun."""
         first = self.post()
         self.reload()
+        asked = len(self.api.asked)
+        second = self.post()
+        self.assertEqual(len(self.api.asked), asked)
+        self.ready()
+        self.assertEqual((first.status, second.status), (200, 200))
+
+    def test_another_fleet_controller(self) -> None:
+        """It is the same session whichever fleet controller there is."""
+        first = self.post()
+        self.stack.text = WITH_FLEET
+        self.assertTrue(self.stack.gateway.reload())
         asked = len(self.api.asked)
         second = self.post()
         self.assertEqual(len(self.api.asked), asked)

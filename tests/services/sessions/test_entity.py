@@ -178,7 +178,7 @@ class FromBothTests(SessionsTestCase):
             self.post(session)
             self.fleet.last.answer(body={"svc_dns": "a.b"})
         self.assertEqual(len(self.memory.asked), 2)
-        self.post("s4")
+        self.delete("s4")
         self.fleet.last.die()
         self.stack.advance(0.25)
         self.assertEqual(self.fleet.last.path, "/sessions/s4/release")

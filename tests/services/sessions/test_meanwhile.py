@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.services.sessions.apiserver import Reply, leaving, refusal
+from tests.services.sessions.apiserver import UNAVAILABLE, Reply, leaving, refusal
 from tests.services.sessions.stack import WITH_ENTITY, SessionsTestCase, tree
 from tests.services.sessions.test_apiserver import ADAPTER
+from tests.stack import Client
 from twisted_gateway.services.sessions import objects
 
 
@@ -36,6 +37,88 @@ class MeanwhileTests(SessionsTestCase):
         old = self.api.pod()
         self.api._gone("pods", "pi-session-s1")
         self.api._store_new("pods", {**old, "metadata": {**old["metadata"]}})
+
+    def ready_and_gone(self) -> Client:
+        """A POST whose pod has become Ready, and gone, before it begins to wait for that."""
+        self.running()
+        self.api.end()
+        self.api.fail = lambda verb, kind, name: (
+            UNAVAILABLE if (verb, kind) == ("get", "services") else None
+        )
+        client = self.post()
+        self.api.become_ready()
+        return client
+
+    def test_ready_once(self) -> None:
+        """A watch begins with what was: a pod that was Ready, and has gone, is not given."""
+        client = self.ready_and_gone()
+        self.api.disrupt()
+        self.api.finish()
+        self.api.fail = lambda verb, kind, name: None
+        self.stack.advance(3)
+        self.assertEqual(client.status, 0)
+        self.ready()
+        self.assertEqual(client.status, 200)
+
+    def test_ready_once_and_removed(self) -> None:
+        """Nor is one that a DELETE has removed since: that is 409."""
+        client = self.ready_and_gone()
+        self.assertEqual(self.remove_elsewhere().status, 200)
+        self.api.finish()
+        self.api.fail = lambda verb, kind, name: None
+        self.stack.advance(3)
+        self.assertEqual(client.status, 409)
+        self.assertEqual(self.api.names("pods"), [])
+
+    def remove_elsewhere(self) -> Client:
+        """Another replica removes the session, with an API that serves it."""
+        other = self.replica()
+        failing, self.api.fail = self.api.fail, lambda verb, kind, name: None
+        client = other.delete()
+        self.api.fail = failing
+        return client
+
+    def test_removed_and_ready(self) -> None:
+        """A pod that gets Ready on a workspace that is being removed goes with it."""
+        client = self.post()
+        self.api.become_ready()
+        self.api._delete("persistentvolumeclaims", "workspace-session-s1", {})
+        self.stack.settle()
+        self.assertEqual(client.status, 409)
+        self.assertTrue(leaving(self.api.pod()))
+
+    def test_another_claim(self) -> None:
+        """A pod that was seen before the session was removed and made anew is not given."""
+        self.running()
+        pod = self.api.pod()
+        other = self.replica()
+        self.kube.holding = True
+        client = self.post()
+        while not any("/pods/" in asked.path for asked in self.kube.held):
+            self.kube.step()
+        self.kube.step()
+        other.delete()
+        self.api.finish()
+        other.post()
+        self.kube.let_go()
+        self.assertNotEqual(self.api.pod()["metadata"]["uid"], pod["metadata"]["uid"])
+        self.assertIn(client.status, (0, 409))
+        self.api.become_ready()
+        for one in (self, other):
+            one.stack.settle()
+        self.assertEqual(client.status, 409)
+
+    def test_port(self) -> None:
+        """The port is the Service's own, whatever the configuration says by now."""
+        self.running()
+        self.stack.text = self.config.replace("storage:", "port: 9000\n    storage:")
+        self.assertTrue(self.stack.gateway.reload())
+        service = self.api.objects["services", "pi-session-s1"]
+        self.assertEqual(service["spec"]["ports"][0]["port"], 8787)
+        self.assertEqual(self.post().json["port"], 8787)
+        self.assertEqual(self.post("s2").status, 0)
+        self.ready("s2")
+        self.assertEqual(self.post("s2").json["port"], 9000)
 
     def test_replaced(self) -> None:
         """A pod that has taken the place of one that had ended is not deleted for it."""

@@ -35,6 +35,23 @@ class ReapTests(ReaperTestCase):
         self.look()
         self.assertEqual(self.api.names("pods"), ["another"])
 
+    def test_half_removed(self) -> None:
+        """A pod on a workspace that is being removed goes at once, and the workspace with it."""
+        for session in ("s1", "s2"):
+            self.running(session)
+        self.api.pod("s2")["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "another"
+        self.api.fail = lambda verb, kind, name: (
+            refusal(403, "Forbidden", "no") if (verb, kind) == ("delete", "pods") else None
+        )
+        for session in ("s1", "s2"):
+            self.assertEqual(self.delete(session).status, 403)
+        self.api.fail = lambda verb, kind, name: None
+        self.look()
+        self.assertFalse(self.kept("pods", "pi-session-s1"))
+        self.assertTrue(self.kept("pods", "pi-session-s2"))
+        self.api.finish("s1")
+        self.assertEqual(self.api.names("persistentvolumeclaims"), ["workspace-session-s2"])
+
     def test_pages(self) -> None:
         """However many there are, they are looked at in pages."""
         self.patch(kube, "PAGE_OBJECTS", 3)
@@ -158,6 +175,42 @@ class StuckTests(ReaperTestCase):
         self.assertTrue(self.kept("pods", "pi-session-s1"))
         self.api.become_running()
         self.assertTrue(self.stuck("s1"))
+
+    def test_ready_in_between(self) -> None:
+        """One that becomes Ready, and is given to somebody, between list and deletion stays."""
+        for session in ("s1", "s2"):
+            self.post(session)
+            self.api.become_running(session)
+        self.stack.advance(31)
+        given: list[int] = []
+
+        def fail(verb: str, kind: str, name: str) -> None:
+            if (verb, kind, name) == ("delete", "pods", "pi-session-s1") and not given:
+                given.append(0)
+                self.api.become_ready("s2")
+
+        self.api.fail = fail
+        self.looks(16)
+        self.assertEqual(given, [0])
+        self.assertFalse(self.kept("pods", "pi-session-s1"))
+        self.assertTrue(self.kept("pods", "pi-session-s2"))
+        self.assertEqual(self.post("s2").status, 200)
+
+    def test_ready_and_not_served(self) -> None:
+        """One that is Ready and has no Service goes; nobody can reach it."""
+        self.running()
+        self.looks(20)
+        self.assertTrue(self.kept("pods", "pi-session-s1"))
+        del self.api.objects["services", "pi-session-s1"]
+        self.assertTrue(self.stuck("s1"))
+        self.assertTrue(self.kept("persistentvolumeclaims", "workspace-session-s1"))
+
+    def test_service_of_nobody(self) -> None:
+        """One whose Service nobody owns is served all the same."""
+        self.running()
+        del self.api.objects["services", "pi-session-s1"]["metadata"]["ownerReferences"]
+        self.looks(20)
+        self.assertTrue(self.kept("pods", "pi-session-s1"))
 
     def test_clocks(self) -> None:
         """No other clock is believed, and one's own may be set."""

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 from tests.services.sessions.apiserver import (
-    ETCD_TIMED_OUT,
-    STARTING,
-    UNAVAILABLE,
     leaving,
     refusal,
-    times,
 )
 from tests.services.sessions.stack import WITH_FLEET, SessionsTestCase
 from tests.services.sessions.test_fleet import GOOD
@@ -83,11 +79,17 @@ class WithFleetTests(SessionsTestCase):
 
     def test_one_refused(self) -> None:
         """Of pod, Service and workspace none keeps another."""
+        self.delete()
+        self.fleet.last.answer()
         for kind in ("pods", "services", "persistentvolumeclaims"):
+            self.post(kind)
+            self.fleet.last.answer(404)
+            self.ready(kind)
+            self.api.asked.clear()
             self.api.fail = lambda verb, resource, name, kind=kind: (  # type: ignore[misc]
                 refusal(403, "Forbidden", "no") if (verb, resource) == ("delete", kind) else None
             )
-            client = self.delete()
+            client = self.delete(kind)
             self.fleet.last.answer()
             self.assertEqual(client.status, 403)
             asked = [path.partition("/")[0] for verb, path in self.api.asked if verb == "delete"]
@@ -95,11 +97,34 @@ class WithFleetTests(SessionsTestCase):
             self.api.asked.clear()
 
     def test_at_once(self) -> None:
-        """Many DELETEs are one."""
+        """Many DELETEs are two: those that come when the first one has begun are one behind it."""
         clients = [self.delete() for _ in range(20)]
-        self.assertEqual(len([one for one in self.fleet.asked if "release" in one.path]), 1)
+        self.assertEqual(self.releases(), 1)
         self.fleet.last.answer()
+        self.assertEqual([client.status for client in clients], [200] + [0] * 19)
+        self.assertEqual(self.releases(), 2)
+        self.fleet.last.answer(404)
         self.assertEqual({client.status for client in clients}, {200})
+        self.assertEqual(self.releases(), 2)
+
+    def releases(self) -> int:
+        return len([one for one in self.fleet.asked if "release" in one.path])
+
+    def test_made_elsewhere_behind_the_first(self) -> None:
+        """A DELETE removes what another replica has made when an earlier one was done with it."""
+        first = self.delete()
+        self.api.finish()
+        other = self.replica()
+        other.fleet.up = False
+        made = other.post()
+        self.api.become_ready()
+        other.stack.settle()
+        self.assertEqual((first.status, made.status), (0, 200))
+        second = self.delete()
+        self.fleet.last.answer()
+        self.fleet.last.answer(404)
+        self.assertEqual((first.status, second.status), (200, 200))
+        self.assertEqual(self.left(), [])
 
     def test_while_it_is_made(self) -> None:
         """A DELETE ends a POST that waits: that is told 409, and nothing is left."""
@@ -257,66 +282,3 @@ class HalfRemovedTests(SessionsTestCase):
         self.assertEqual(self.delete().status, 200)
         self.api.finish()
         self.assertEqual([kind for kind, _ in self.api.objects if kind in KINDS], [])
-
-
-class UnavailableTests(SessionsTestCase):
-    """DELETE, and Kubernetes cannot serve it now."""
-
-    def test_passes(self) -> None:
-        """It is asked again, until it can, and the client is told that it is done."""
-        for kind in KINDS:
-            self.running()
-            self.api.fail = times("delete", kind, UNAVAILABLE, STARTING, ETCD_TIMED_OUT)
-            client = self.delete()
-            self.assertEqual(client.status, 0)
-            self.stack.advance(5)
-            self.assertEqual((client.status, client.json["kubernetes"]), (200, "removed"), kind)
-            self.api.finish()
-            self.assertEqual([kind for kind, _ in self.api.objects if kind in KINDS], [])
-
-    def test_none_waits_for_another(self) -> None:
-        """What can be removed is, at once, while another is asked for again."""
-        for kind in KINDS:
-            self.running()
-            self.api.fail = lambda verb, asked, name, kind=kind: (  # type: ignore[misc]
-                UNAVAILABLE if (verb, asked) == ("delete", kind) else None
-            )
-            client = self.delete()
-            gone = [one for one, tree in self.api.objects.items() if not leaving(tree)]
-            self.assertEqual([one for one, _ in gone if one in KINDS], [kind])
-            self.stack.advance(31)
-            self.assertEqual((client.status, client.json["upstream_status"]), (503, 503))
-            self.api.fail = lambda verb, asked, name: None
-            self.delete()
-            self.stack.advance(1)
-            self.api.finish()
-
-    def test_refused_and_unavailable(self) -> None:
-        """A refusal of one keeps another from nothing."""
-        self.running()
-        passing = times("delete", "pods", UNAVAILABLE)
-        self.api.fail = lambda verb, kind, name: (
-            refusal(403, "Forbidden", "no")
-            if (verb, kind) == ("delete", "services")
-            else passing(verb, kind, name)
-        )
-        client = self.delete()
-        self.stack.advance(1)
-        self.assertEqual(client.status, 403)
-        self.assertTrue(leaving(self.api.pod()))
-
-    def test_workspace_made_in_between(self) -> None:
-        """A workspace that comes while the session is removed is removed too."""
-        self.post()
-        claims = self.api.objects
-        claim = claims.pop(("persistentvolumeclaims", "workspace-session-s1"))
-        other = self.replica()
-        other.kube.holding = True
-        client = other.delete()
-        other.kube.step(2)
-        claims["persistentvolumeclaims", "workspace-session-s1"] = claim
-        other.kube.let_go()
-        self.assertEqual((client.status, client.json["kubernetes"]), (200, "removed"))
-        self.api.finish()
-        self.stack.settle()
-        self.assertEqual(self.api.names("persistentvolumeclaims"), [])

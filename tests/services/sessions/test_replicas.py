@@ -216,7 +216,7 @@ class RolledBackTests(SessionsTestCase):
         """A sandbox that another replica has made meanwhile serves on, on its workspace."""
         other = self.replica()
         for kind in ("networkpolicies", "pods", "services", "persistentvolumeclaims"):
-            for steps in (1, 3, 4, 6):
+            for steps in (1, 4, 5, 7):
                 session = f"{kind[:4]}-{steps}"
                 self.kube.holding = True
                 mine = self.post(session)
@@ -244,7 +244,7 @@ class RolledBackTests(SessionsTestCase):
         """Not even its own pod is taken, when another replica's client has been given it."""
         other = self.replica()
         # Held are the last looks of the one that is refused, and then its deletion.
-        for steps in (8, 9):
+        for steps in (9, 10):
             session = f"s{steps}"
             self.kube.holding = True
             mine = self.post(session)

@@ -268,7 +268,7 @@ class ServiceTests(SessionsTestCase):
         other = self.replica()
         self.kube.holding = True
         mine = self.post()
-        self.kube.step(2)
+        self.kube.step(3)
         (held,) = self.kube.held
         self.assertIn("/services/", held.path)
         self.api.end()

@@ -6,7 +6,7 @@ session, stops it between two requests.
 
     wish      while MAKE goes on                  while REMOVE goes on
     MAKE      joins it                            waits behind it; others join who waits
-    REMOVE    has it stop, and waits behind it    joins it
+    REMOVE    has it stop, and waits behind it    waits behind it; others join who waits
 
 Who waits behind another is an attempt too: it has its own time, and does what it is there for even
 when its client has left.
@@ -57,6 +57,11 @@ class Stoppable:
         """Go on."""
         self._stopped: Exception | None = None
         self._waiting: Deferred[Any] | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is to stop, or has."""
+        return self._stopped is not None
 
     def check(self) -> None:
         """See to it that it may go on.
@@ -132,9 +137,18 @@ class _Entry(Generic[Result]):
     def __init__(self, wish: Wish, attempt: Attempt) -> None:
         self.wish = wish
         self.attempt = attempt
-        self.superseded = False
+        self.begun = False
         self.flight: SingleFlight[Result]
         self._watched_by: list[Deferred[None]] = []
+
+    def answers(self, wish: Wish) -> bool:
+        """Whether what becomes of it is an answer to a wish that comes now.
+
+        A removal that has begun is none: what another replica has made since it looked stays.
+        """
+        if self.wish is not wish or self.attempt.stopped:
+            return False
+        return wish is Wish.MAKE or not self.begun
 
     def ended(self) -> Deferred[None]:
         """Fire when it is over, however it ends; cancelling stops the waiting."""
@@ -192,7 +206,7 @@ class Attempts:
         if wish is Wish.REMOVE:
             _supersede(line)
         last = line[-1] if line else None
-        if last is None or last.wish is not wish or last.superseded:
+        if last is None or not last.answers(wish):
             last = self._line_up(session, wish, work, seconds, failed)
         return last.attempt, last.flight.run()
 
@@ -226,6 +240,7 @@ class Attempts:
         async def run() -> Result:
             try:
                 await self._turn(session, entry)
+                entry.begun = True
                 return await work(entry.attempt)
             except Exception:
                 failed(Failure(), entry.attempt, entry.flight.waited)
@@ -258,7 +273,6 @@ def _supersede(line: list[_Entry[Any]]) -> None:
     """Have everything stop that makes the session's sandbox; what has not begun leaves the line."""
     for entry in reversed(line[:]):
         if entry.wish is Wish.MAKE:
-            entry.superseded = True
             entry.attempt.stop(Superseded())
 
 

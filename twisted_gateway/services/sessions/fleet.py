@@ -38,12 +38,14 @@ class Place:
         pod_name: its pod; None where the fleet controller does not say.
         pvc_name: the claim of its workspace; None where the fleet controller does not say.
         fleet: whether the fleet controller gave it.
+        port: its Service's port; None where the fleet controller gave it.
     """
 
     svc_dns: str | None
     pod_name: str | None = None
     pvc_name: str | None = None
     fleet: bool = False
+    port: int | None = None
 
     def members(self) -> dict[str, str | None]:
         """Give it by the names that answers and memory entities have; None for what is unknown."""
@@ -55,18 +57,7 @@ NOWHERE = Place(None)
 
 
 class NotAssigned(Exception):
-    """The fleet controller has given no pod.
-
-    Attributes:
-        why: a clause for the log.
-        uncertain: whether it may have assigned one all the same.
-    """
-
-    def __init__(self, why: str, *, uncertain: bool) -> None:
-        """Take what the class documents."""
-        super().__init__(why)
-        self.why = why
-        self.uncertain = uncertain
+    """The fleet controller has given no pod, as far as can be said: why is a clause for the log."""
 
 
 class Fleet:
@@ -95,12 +86,11 @@ class Fleet:
         try:
             answer = await self._post(session, "assign")
         except UpstreamError as fault:
-            raise NotAssigned(fault.reason, uncertain=not fault.never_sent) from fault
+            raise NotAssigned(fault.reason) from fault
         if answer.code >= 400:
             said = upstream_message(answer.body).message
-            # A 5xx may come of a proxy that gave the controller up in the middle of its work.
             why = f"it answered {answer.code}: {said}" if said else f"it answered {answer.code}"
-            raise NotAssigned(why, uncertain=answer.code >= 500)
+            raise NotAssigned(why)
         return _place(answer)
 
     async def release(self, session: str) -> bool:
@@ -148,10 +138,10 @@ def _place(answer: WholeAnswer) -> Place:
         except (ValueError, RecursionError):
             tree = None
     if not isinstance(tree, dict):
-        raise NotAssigned("its answer is no JSON object", uncertain=True)
+        raise NotAssigned("its answer is no JSON object")
     dns = next((tree[name] for name in _DNS if name in tree), None)
     if not isinstance(dns, str) or len(dns) > 253 or not _DNS_NAME.fullmatch(dns):
-        raise NotAssigned("its answer has no DNS name as svc_dns", uncertain=True)
+        raise NotAssigned("its answer has no DNS name as svc_dns")
     return Place(dns, _name(tree.get("pod_name")), _name(tree.get("pvc_name")), fleet=True)
 
 

@@ -30,6 +30,8 @@ Tree = dict[str, Any]
 
 ANSWER_SECONDS = 10.0
 """How long the API may take to answer a request."""
+WRITE_TIMEOUT = "9s"
+"""How long the API is told to work on a write: none is carried out behind one that was given up."""
 MOST_ANSWER_BYTES = 8_388_608
 """The largest answer that is read."""
 PAGE_OBJECTS = 100
@@ -232,6 +234,8 @@ class Kube:
     async def _ask(
         self, method: str, url: str, tree: Tree | None = None, content_type: bytes = _TREE
     ) -> Tree:
+        if method != "GET":
+            url += ("&" if "?" in url else "?") + urlencode({"timeout": WRITE_TIMEOUT})
         token = self._token.get()
         answer = await self._send(method, url, token, tree, content_type)
         if answer.code == 401 and self._token.refused(token):

@@ -8,7 +8,8 @@ nothing is: so it resumes what another one, here or in another replica, has begu
     no pod              -> policy, pod
     no Service          -> Service, which is the pod's: it goes with it (ownerReferences)
     no claim            -> claim
-    nothing missing     -> wait until the pod is Ready
+    all, not Ready      -> wait until the pod is Ready, look again: a watch tells of what was, too
+    all, Ready          -> done
 
 The claim is made last, for a pod waits for its claim: whatever is refused, no workspace has been
 made. So none is ever rolled back, which could be the one that another replica's pod uses by then.
@@ -45,6 +46,12 @@ from twisted_gateway.upstream.errors import UpstreamError
 
 MOST_ROUNDS = 10
 """How often an attempt looks at what there is."""
+
+QUOTA_PAUSES_SECONDS = (0.25, 0.5, 1.0, 2.0)
+"""How long it is waited before each new try at a full quota, behind something that has gone.
+
+The quota controller counts what has gone a moment later (kube-controller-manager, resourcequota).
+"""
 
 UNMAKABLE = frozenset({400, 403, 413, 422})
 """The refusals that another try would meet with too; what others leave behind is resumed by it."""
@@ -86,13 +93,20 @@ class Making:
         self._attempt = attempt
         self._claim_uid: str | None = None
         self._own_pod_uid: str | None = None
+        self._port = adapter.port
+        self._quota_pauses: list[float] = []
 
-    async def run(self) -> None:
-        """See to it that there is a sandbox that serves; raises as `Cluster.make` does."""
+    async def run(self) -> int:
+        """See to it that there is a sandbox that serves; raises as `Cluster.make` does.
+
+        Returns:
+            The port of its Service.
+        """
         try:
+            self._note(await self._get(CLAIMS, claim_name(self._session)))
             for _ in range(MOST_ROUNDS):
                 if await self._round():
-                    return
+                    return self._port
         except KubeRefusal as refusal:
             if refusal.status in UNMAKABLE:
                 await self._roll_back()
@@ -104,6 +118,7 @@ class Making:
 
     async def _round(self) -> bool:
         """Look once, and make what is missing; False where it has to be looked again."""
+        noted = self._claim_uid
         pod = await self._get(PODS, pod_name(self._session))
         claim = await self._get(CLAIMS, claim_name(self._session))
         if not await self._may_stay(pod, claim):
@@ -120,9 +135,11 @@ class Making:
         if claim is None and not await self._create_claim():
             return False
         if stage(pod) is Stage.READY:
-            # A pod that serves had them: who has removed them may be about to remove the pod.
-            return claim is not None and not service_made
-        return await self._becomes_ready(pod)
+            # A pod that serves had them: who has removed them may be about to remove the pod. And a
+            # claim that was first seen behind the pod may be the next one's, and the pod gone.
+            return noted is not None and claim is not None and not service_made
+        await self._becomes_ready(pod)
+        return False
 
     async def _may_stay(self, pod: Tree | None, claim: Tree | None) -> bool:
         """Whether what is there is to be built upon; what is not has gone when this returns."""
@@ -134,10 +151,9 @@ class Making:
             self._attempt.seen = "the session's former workspace is still being removed"
             if pod is not None:
                 await self._dismiss(pod)
-            await self._waiter.until(CLAIMS, claim, self._attempt, lambda tree: tree is None)
+            await self._is_gone(CLAIMS, claim)
             return False
-        if claim is not None:
-            self._claim_uid = str(claim["metadata"]["uid"])
+        self._note(claim)
         if pod is None:
             return True
         if stage(pod) is Stage.ENDED and pod["metadata"]["uid"] == self._own_pod_uid:
@@ -147,6 +163,11 @@ class Making:
             await self._dismiss(pod)
             return False
         return True
+
+    def _note(self, claim: Tree | None) -> None:
+        """Keep in mind which claim is the session's, from now on."""
+        if claim is not None and not is_leaving(claim):
+            self._claim_uid = str(claim["metadata"]["uid"])
 
     # What is missing
 
@@ -174,6 +195,8 @@ class Making:
         found = await self._get(SERVICES, name)
         if found is not None:
             if objects.is_owned_by(found, pod):
+                # The configuration may have changed since it was made.
+                self._port = objects.port_of(found, self._adapter.port)
                 return False
             now = await self._get(PODS, name)
             if now is None or now["metadata"]["uid"] != pod["metadata"]["uid"]:
@@ -190,17 +213,14 @@ class Making:
         claim = await self._create(CLAIMS, objects.claim(self._adapter, self._session))
         if claim is None:
             return False
-        self._claim_uid = str(claim["metadata"]["uid"])
+        self._note(claim)
         return True
 
-    async def _becomes_ready(self, pod: Tree) -> bool:
-        """Wait until a pod is Ready; False when it is none of the session's any more."""
-        lost = False
+    async def _becomes_ready(self, pod: Tree) -> None:
+        """Wait until a pod was Ready once, or is none of the session's any more."""
 
         def judge(tree: Tree | None) -> bool:
-            nonlocal lost
-            lost = tree is None or stage(tree) is Stage.LEAVING
-            if tree is None or lost:
+            if tree is None or stage(tree) is Stage.LEAVING:
                 return True
             self._attempt.seen = f"the pod is not Ready: {seen(tree)}"
             if stage(tree) is Stage.ENDED:
@@ -208,7 +228,6 @@ class Making:
             return stage(tree) is Stage.READY
 
         await self._waiter.until(PODS, pod, self._attempt, judge)
-        return not lost
 
     # One thing
 
@@ -217,13 +236,16 @@ class Making:
 
     async def _create(self, kind: str, tree: Tree) -> Tree | None:
         """Create an object; None where one of its name is there already."""
-        try:
-            return await self._patience.ask(lambda: self._kube.create(kind, tree))
-        except KubeRefusal as refusal:
-            # A quota is charged, and refuses, before it is seen that there is nothing to create.
-            if refusal.status != 403 or not await self._is_there(kind, tree["metadata"]["name"]):
-                raise
-            return None
+        while True:
+            try:
+                return await self._patience.ask(lambda: self._kube.create(kind, tree))
+            except KubeRefusal as refusal:
+                # A quota is charged, and refuses, before it is seen that there is nothing to do.
+                if refusal.status == 403 and await self._is_there(kind, tree["metadata"]["name"]):
+                    return None
+                if not (_is_of_quota(refusal) and self._quota_pauses):
+                    raise
+                await self._patience.pause(self._quota_pauses.pop(0))
 
     async def _is_there(self, kind: str, name: str) -> bool:
         try:
@@ -231,13 +253,25 @@ class Making:
         except KubeRefusal:
             return False
 
+    async def _is_whole(self) -> bool:
+        """Whether a pod that is Ready has all else of a sandbox: one that is removed has not."""
+        claim = await self._kube.get(CLAIMS, claim_name(self._session))
+        if claim is None or is_leaving(claim):
+            return False
+        return await self._kube.get(SERVICES, pod_name(self._session)) is not None
+
     async def _dismiss(self, pod: Tree) -> None:
         """Delete a pod, unless that is under way, and wait until it is gone."""
         if stage(pod) is not Stage.LEAVING:
             await self._patience.ask(
                 lambda: self._kube.delete(PODS, pod["metadata"]["name"], pod["metadata"]["uid"])
             )
-        await self._waiter.until(PODS, pod, self._attempt, lambda tree: tree is None)
+        await self._is_gone(PODS, pod)
+
+    async def _is_gone(self, kind: str, tree: Tree) -> None:
+        """Wait until an object is gone; its quota may not know of it for a while."""
+        await self._waiter.until(kind, tree, self._attempt, lambda one: one is None)
+        self._quota_pauses = list(QUOTA_PAUSES_SECONDS)
 
     async def _roll_back(self) -> None:
         """Delete the pod that this attempt has made, unless it serves by another one's doing."""
@@ -249,7 +283,7 @@ class Making:
                 pod = await self._kube.get(PODS, name)
                 if pod is None or pod["metadata"]["uid"] != self._own_pod_uid:
                     return
-                if stage(pod) is Stage.READY and await self._kube.get(SERVICES, name) is not None:
+                if stage(pod) is Stage.READY and await self._is_whole():
                     return
                 version = str(pod["metadata"].get("resourceVersion"))
                 # As it was seen, that is: one that gets Ready in between is looked at again.
@@ -265,6 +299,10 @@ class Making:
 
 def _ended(pod: Tree) -> Refused:
     return Refused(502, f"the sandbox ended as soon as it began: {seen(pod)}")
+
+
+def _is_of_quota(refusal: KubeRefusal) -> bool:
+    return refusal.status == 403 and "exceeded quota" in refusal.message
 
 
 def _is_alive(claim: Tree | None, uid: str) -> bool:

@@ -60,8 +60,14 @@ def is_leaving(tree: Mapping[str, Any]) -> bool:
 
 def is_owned_by(service: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
     """Whether a Service stays for as long as a pod does; one that nobody owns stays for good."""
+    behind = pods_of(service)
+    return pod["metadata"]["uid"] in behind or pod["metadata"]["name"] in behind
+
+
+def pods_of(service: Mapping[str, Any]) -> set[str]:
+    """Give the uids of the pods that own a Service; the pods' name where nobody does."""
     owners = service["metadata"].get("ownerReferences") or ()
-    return not owners or any(one.get("uid") == pod["metadata"]["uid"] for one in owners)
+    return {str(one.get("uid")) for one in owners} or {str(service["metadata"].get("name"))}
 
 
 def service(adapter: SessionsAdapter, session: str, pod: Mapping[str, Any]) -> Tree:
@@ -135,6 +141,15 @@ def _container(adapter: SessionsAdapter, session: str) -> Tree:
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
+
+
+def port_of(service: Tree, otherwise: int) -> int:
+    """Give the port of a Service as it is, which may be of a former configuration."""
+    spec = service.get("spec")
+    ports = spec.get("ports") if isinstance(spec, dict) else None
+    first = ports[0] if isinstance(ports, list) and ports else None
+    port = first.get("port") if isinstance(first, dict) else None
+    return port if isinstance(port, int) else otherwise
 
 
 def policy(adapter: SessionsAdapter) -> Tree:

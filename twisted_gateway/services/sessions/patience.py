@@ -69,15 +69,28 @@ class Patience:
             self._attempt.check()
             tries += 1
             try:
-                answer = await request()
-            except KubeRefusal:
-                self._answered = True
-                raise
+                return await self.once(request)
             except UpstreamError as fault:
                 await self.bear(fault, tries)
-            else:
-                self._answered = True
-                return answer
+
+    async def once(self, request: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> T:
+        """Send a request once; what it raises may be borne.
+
+        Raises:
+            KubeRefusal: the API refuses.
+            UpstreamError: it gives no answer.
+        """
+        try:
+            answer = await request()
+        except KubeRefusal:
+            self._answered = True
+            raise
+        self._answered = True
+        return answer
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long; raises as `Attempt.wait` does."""
+        await self._attempt.wait(task.deferLater(self._clock, seconds, lambda: None))
 
     async def bear(self, fault: UpstreamError, tries: int) -> None:
         """Wait until another try may help.
@@ -91,7 +104,7 @@ class Patience:
         if not self._may_pass(fault) or seconds + TRY_SECONDS > self._attempt.left_seconds:
             raise fault
         before, self._attempt.seen = self._attempt.seen, fault.reason
-        await self._attempt.wait(task.deferLater(self._clock, seconds, lambda: None))
+        await self.pause(seconds)
         self._attempt.seen = before
 
     def _may_pass(self, fault: UpstreamError) -> bool:

@@ -130,7 +130,9 @@ class Provisioner:
             return await self._fleet.assign(session)
         except NotAssigned as fault:
             self._complain("the fleet controller gives no pod, Kubernetes is asked", fault)
-            if fault.uncertain or dropped:
+            # Nothing is given back because nobody knows whether something was assigned: it may be
+            # the pod that the session has, and works in. What a DELETE was to give back is.
+            if dropped:
                 self._release_later(session, self._fleet)
             return None
 

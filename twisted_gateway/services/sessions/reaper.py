@@ -1,8 +1,9 @@
 """The reaper: removes the pods of sandboxes that nobody uses any more, in one replica at a time.
 
     a pod that has ended                              at once
-    a pod that starts, or runs and is not Ready       when it has been so for `STARTING_SECONDS`:
-                                                      nobody waits any more, and it would stay
+    a pod on a workspace that is being removed        at once: a DELETE that has come half way
+    a pod that starts, or runs and is not Ready,      when it has been so for `STARTING_SECONDS`:
+    or is Ready and has no Service                    nobody waits any more, and it would stay
 
 A pod's Service goes with it, for the pod owns it (objects.py). Workspaces stay: a session is
 resumed with them. Time is counted in looks, by what this process has seen itself: no other clock is
@@ -19,10 +20,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_gateway.config.sandbox import SessionsAdapter
-from twisted_gateway.services.sessions.kube import PODS, Kube, KubeRefusal, Tree
+from twisted_gateway.services.sessions.kube import CLAIMS, PODS, SERVICES, Kube, KubeRefusal, Tree
 from twisted_gateway.services.sessions.lease import Lease
-from twisted_gateway.services.sessions.names import POD_PREFIX
-from twisted_gateway.services.sessions.objects import is_ours
+from twisted_gateway.services.sessions.names import POD_PREFIX, claim_name
+from twisted_gateway.services.sessions.objects import is_leaving, is_ours, pods_of
 from twisted_gateway.services.sessions.pods import Stage, readiness, seen, stage
 from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.upstream.errors import UpstreamError
@@ -111,33 +112,66 @@ class Reaper:
         )
 
     async def _reap(self) -> None:
+        pods = [
+            _Pod(pod)
+            async for pod in self._kube.list(PODS)
+            if str(pod["metadata"].get("name", "")).startswith(POD_PREFIX)
+        ]
+        # After the pods: what a pod is seen to lack was not there when it was looked at either, for
+        # whoever removes a session begins with its claim, and a Service goes behind its pod.
+        going = {
+            str(claim["metadata"].get("name"))
+            async for claim in self._kube.list(CLAIMS)
+            if is_leaving(claim)
+        }
+        served = {pod async for one in self._kube.list(SERVICES) for pod in pods_of(one)}
         starting: dict[str, int] = {}
-        async for pod in self._kube.list(PODS):
-            name = str(pod["metadata"].get("name", ""))
-            if not name.startswith(POD_PREFIX):
-                continue
-            now = stage(pod)
-            if now is Stage.ENDED or (now is Stage.STARTING and self._is_stuck(pod, starting)):
-                await self._remove(name, pod)
+        for pod in pods:
+            if (
+                pod.stage is Stage.ENDED
+                or (pod.is_ours and pod.stage is not Stage.LEAVING and pod.claim in going)
+                or (pod.lacks(served) and self._is_stuck(pod, starting))
+            ):
+                await self._remove(pod)
         self._starting = starting
 
-    def _is_stuck(self, pod: Tree, starting: dict[str, int]) -> bool:
-        """Whether a pod of ours has been starting for too long."""
-        if not is_ours(pod):
-            return False
-        key = readiness(pod)
-        looks = starting[key] = self._starting.get(key, -1) + 1
+    def _is_stuck(self, pod: _Pod, starting: dict[str, int]) -> bool:
+        """Whether a pod of ours has been as it is for too long."""
+        looks = starting[pod.key] = self._starting.get(pod.key, -1) + 1
         return looks >= self._patience_looks
 
-    async def _remove(self, name: str, pod: Tree) -> None:
+    async def _remove(self, pod: _Pod) -> None:
         try:
-            # That very one: by now somebody may have put another in its place.
-            removed = await self._kube.delete(PODS, name, pod["metadata"]["uid"])
+            # That very one: by now somebody may have put another in its place. And as it was seen,
+            # where it may become Ready in between, and be given to somebody.
+            version = pod.version if pod.stage is Stage.STARTING else None
+            removed = await self._kube.delete(PODS, pod.name, pod.uid, version)
         except KubeRefusal as refusal:
             # One that may not be deleted keeps none of the others.
             self._complain(refusal)
             return
         if removed:
             self._log.info(
-                "removed the pod {name} ({seen}); its workspace stays", name=name, seen=seen(pod)
+                "removed the pod {name} ({seen}); its workspace stays", name=pod.name, seen=pod.seen
             )
+
+
+class _Pod:
+    """What is kept of a pod, for as long as a look takes: not the whole, for there may be many."""
+
+    def __init__(self, pod: Tree) -> None:
+        metadata = pod["metadata"]
+        self.name = str(metadata["name"])
+        self.uid = str(metadata["uid"])
+        self.version = str(metadata.get("resourceVersion"))
+        self.claim = claim_name(self.name.removeprefix(POD_PREFIX))
+        self.stage = stage(pod)
+        self.seen = seen(pod)
+        self.is_ours = is_ours(pod)
+        self.key = f"{readiness(pod)} {self.stage.name}"
+
+    def lacks(self, served: set[str]) -> bool:
+        """Whether it is one of ours that nobody can use as it is now."""
+        if self.stage is Stage.READY:
+            return self.is_ours and served.isdisjoint((self.uid, self.name))
+        return self.is_ours and self.stage is Stage.STARTING

@@ -112,8 +112,8 @@ class Sandbox:
         place = await self._in_time(request, session, Wish.MAKE, self._provisioner.make)
         known = {name: value for name, value in place.members().items() if value is not None}
         tree: dict[str, Any] = {"session_id": session, **known, "fleet": place.fleet}
-        if not place.fleet:
-            tree["port"] = self._adapter.port
+        if place.port is not None:
+            tree["port"] = place.port
         return Document(tree)
 
     async def _delete(self, request: ServiceRequest) -> Answer:
@@ -185,7 +185,7 @@ class Sandbox:
     def _name_of(self, session: str) -> str:
         """Give what a session goes by among all that this process works on."""
         adapter = self._adapter
-        return f"{adapter.server} {adapter.namespace} {adapter.fleet} {session}"
+        return f"{adapter.server} {adapter.namespace} {session}"
 
     def _traced_url(self) -> str:
         """Whose answer a request is put down to, in its span."""
