@@ -41,6 +41,7 @@ class DocumentTests(ServicesTestCase):
             client = self.ask_for(keys, takes=True)
             self.assertEqual((client.status, len(client.json["objects"])), (200, keys))
             self.assertTrue(client.whole)
+            self.assertTrue(client.received.startswith(b"HTTP/1.1 200 OK\r\n"))
             self.assertEqual(client.headers["content-type"], "application/json")
             self.assertIs(self.stack.entries[-1].outcome, Outcome.OK)
         self.assertEqual(self.held, 0)

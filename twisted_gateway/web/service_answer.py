@@ -6,6 +6,7 @@ import json
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.web.http import RESPONSES
 
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import Answer, Document, Passed
@@ -95,7 +96,7 @@ async def _send_counted(
     reply = _reply(request, clock)
     kind, length = (b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % size)
     try:
-        reply.begin(status, b"", (kind, length))
+        reply.begin(status, RESPONSES.get(status, b""), (kind, length))
         # In pieces: the transport copies what it is given, and is to hold no second document.
         for start in range(0, size, _PIECE_BYTES):
             reply.write(body[start : start + _PIECE_BYTES])

@@ -64,6 +64,19 @@ class ReapTests(ReaperTestCase):
         # The list moves on while pods go: none is left out.
         self.assertGreater(len([one for one in self.api.asked if one[0] == "list"]), 3)
 
+    def test_too_many_pages(self) -> None:
+        """Half a list is none: the Service that a pod seems to lack may be in the other half."""
+        self.running()
+        service = self.api.objects["services", "pi-session-s1"]
+        for number in range(7):
+            name = f"another-{number}"
+            metadata = {**service["metadata"], "name": name, "ownerReferences": []}
+            self.api.objects["services", name] = {**service, "metadata": metadata}
+        self.patch(kube, "PAGE_OBJECTS", 3)
+        self.patch(kube, "MOST_PAGES", 2)
+        self.looks(20)
+        self.assertTrue(self.kept("pods", "pi-session-s1"))
+
     def test_replaced_meanwhile(self) -> None:
         """A pod that was put in the place of one that has ended stays."""
         self.running()
@@ -204,6 +217,22 @@ class StuckTests(ReaperTestCase):
         del self.api.objects["services", "pi-session-s1"]
         self.assertTrue(self.stuck("s1"))
         self.assertTrue(self.kept("persistentvolumeclaims", "workspace-session-s1"))
+
+    def test_served_in_between(self) -> None:
+        """One whose Service is made between list and deletion stays: somebody has been given it."""
+        self.running()
+        service = self.api.objects.pop(("services", "pi-session-s1"))
+        asked: list[str] = []
+
+        def made(verb: str, kind: str, name: str) -> None:
+            if (verb, kind) == ("get", "services"):
+                asked.append(name)
+                self.api.objects["services", "pi-session-s1"] = service
+
+        self.api.fail = made
+        self.looks(20)
+        self.assertEqual(asked, ["pi-session-s1"])
+        self.assertTrue(self.kept("pods", "pi-session-s1"))
 
     def test_service_of_nobody(self) -> None:
         """One whose Service nobody owns is served all the same."""

@@ -180,7 +180,11 @@ class Kube:
         return True
 
     async def list(self, kind: str) -> AsyncIterator[Tree]:
-        """Give the objects of a kind, as pages of them come."""
+        """Give the objects of a kind, as pages of them come: all of them, or it raises.
+
+        Raises:
+            KubeRefusal, UpstreamError: as `get` does, and where there are more pages than are read.
+        """
         query = {"limit": str(PAGE_OBJECTS)}
         for _ in range(MOST_PAGES):
             page = await self._ask("GET", self._url(kind, "", query))
@@ -192,6 +196,8 @@ class Kube:
             if not after:
                 return
             query["continue"] = str(after)
+        # Whoever goes by what is not in a list must not be given half of one.
+        raise BadAnswer(f"the list has more than {MOST_PAGES} pages")
 
     async def look(self, kind: str, name: str) -> tuple[Tree | None, str]:
         """Get an object, None where there is none, and the version to watch it from."""

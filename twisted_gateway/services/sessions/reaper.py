@@ -132,7 +132,7 @@ class Reaper:
                 or (pod.is_ours and pod.stage is not Stage.LEAVING and pod.claim in going)
                 or (pod.lacks(served) and self._is_stuck(pod, starting))
             ):
-                await self._remove(pod)
+                await self._remove(pod, going)
         self._starting = starting
 
     def _is_stuck(self, pod: _Pod, starting: dict[str, int]) -> bool:
@@ -140,8 +140,10 @@ class Reaper:
         looks = starting[pod.key] = self._starting.get(pod.key, -1) + 1
         return looks >= self._patience_looks
 
-    async def _remove(self, pod: _Pod) -> None:
+    async def _remove(self, pod: _Pod, going: set[str]) -> None:
         try:
+            if pod.stage is Stage.READY and await self._is_served_by_now(pod, going):
+                return
             # That very one: by now somebody may have put another in its place. And as it was seen,
             # where it may become Ready in between, and be given to somebody.
             version = pod.version if pod.stage is Stage.STARTING else None
@@ -154,6 +156,10 @@ class Reaper:
             self._log.info(
                 "removed the pod {name} ({seen}); its workspace stays", name=pod.name, seen=pod.seen
             )
+
+    async def _is_served_by_now(self, pod: _Pod, going: set[str]) -> bool:
+        """Whether a pod that lacked its Service has it: a POST may have made it since the look."""
+        return pod.claim not in going and await self._kube.get(SERVICES, pod.name) is not None
 
 
 class _Pod:
