@@ -244,19 +244,22 @@ class AnswerTests(ModelsTestCase):
         self.assertEqual(self.check("--timeout", "20", seconds=25), 1)
         self.assertIn("it stood in the gateway's queue", self.rows()["stream m"][1])
 
-    def test_no_models(self) -> None:
-        """Where nothing but the list says which models there are, an empty one has failed."""
-        for arguments, status, verdict in (
-            ((), 1, "FAILED"),
-            (("--accept", "models=200"), 0, "accepted"),
-            (("--models", ""), 0, "ok"),
+    def test_nothing_is_served(self) -> None:
+        """Where nothing but the lists says what there is, two empty ones have failed."""
+        some = {"memory": {"kind": "memory", "resources": {}}}
+        for listed, arguments, verdict in (
+            ({}, (), "FAILED"),
+            ({}, ("--models", ""), "ok"),
+            ({}, ("--services", ""), "ok"),
+            (some, (), "ok"),
         ):
             self.again()
             self.gateway.says["/v1/models"] = Says(200, {"data": []})
-            self.assertEqual(self.check(*arguments), status)
-            got, said = self.rows()["models"]
-            self.assertEqual(got, verdict)
-            self.assertIn("there are none", said)
+            self.gateway.says["/v1/services"] = Says(200, {"services": listed})
+            status = self.check(*arguments)
+            self.assertTrue(status or verdict == "ok")
+            self.assertEqual(self.rows()["models"], ("ok", "there are none"))
+            self.assertEqual(self.verdicts()["services"], verdict)
 
     def test_no_list_of_models(self) -> None:
         """A gateway without the list may be accepted."""

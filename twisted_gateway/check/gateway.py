@@ -183,13 +183,8 @@ def _wants_token(answer: Answer) -> bool:
     return answer.status == 401 and answer.problem == "unauthorized"
 
 
-async def models(probe: Probe, *, needed: bool) -> tuple[str, list[str]]:
-    """Read the list of models.
-
-    Args:
-        probe: asks.
-        needed: whether an empty list is a failure: nothing but the list says which there are.
-    """
+async def models(probe: Probe) -> tuple[str, list[str]]:
+    """Read the list of models."""
     answer = await probe.ask("GET", "/v1/models")
     probe.expect(answer, 200)
     tree = members(answer.tree)
@@ -197,8 +192,6 @@ async def models(probe: Probe, *, needed: bool) -> tuple[str, list[str]]:
         raise Failed("the answer is no list of models")
     ids = [one.get("id") for one in objects(tree["data"])]
     names = [name for name in ids if isinstance(name, str) and name]
-    if needed and not names:
-        raise probe.lacks(answer, "models: there are none (--models '' where that is right)")
     return f"{len(names)} listed: {listed(names)}" if names else "there are none", names
 
 

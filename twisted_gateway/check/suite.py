@@ -124,7 +124,7 @@ class Suite:
         return await gateway.unknown_model(probe, run_id, self._keeps_all())
 
     async def _list_models(self, probe: Probe) -> str:
-        said, names = await gateway.models(probe, needed=self._plan.models is None)
+        said, names = await gateway.models(probe)
         described = await self._status(probe)
         aliases = {
             alias: about
@@ -165,6 +165,10 @@ class Suite:
 
     async def _list_services(self, probe: Probe) -> str:
         said, self._services = await services(probe)
+        named = self._plan.models is not None or self._plan.services is not None
+        if self._models == [] and not self._services and not named:
+            # Nothing but the lists says what there is to be checked.
+            raise Failed("there are none, nor models: nothing is served (--models '' if so it is)")
         return said
 
     # One by one
