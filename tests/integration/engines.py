@@ -71,6 +71,14 @@ class Engine:
         """
         self.process.wait_ready(self._healthy, seconds)
 
+    def serves(self, seconds: float) -> bool:
+        """Whether it answers that it does, within that time."""
+        try:
+            wait_until(self._healthy, seconds, f"{self.process.name} serves")
+        except AssertionError:
+            return False
+        return True
+
     def gauges(self) -> Gauges:
         """Its page's reading now.
 
@@ -85,8 +93,11 @@ class Engine:
         )
 
     def wait_idle(self, seconds: float = 30.0) -> None:
-        """Wait until nothing runs or waits in it."""
-        wait_until(lambda: self._load() == 0, seconds, f"{self.process.name} idle")
+        """Wait until nothing runs or waits in it; fail with the end of its log."""
+        try:
+            wait_until(lambda: self._load() == 0, seconds, f"{self.process.name} idle")
+        except (AssertionError, OSError) as fault:
+            raise AssertionError(f"{fault}\n{self.process.tail()}") from None
 
     def kill(self) -> None:
         """End server and scheduler at once."""

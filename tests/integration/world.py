@@ -25,6 +25,8 @@ from tests.integration.processes import NotReady, free_port
 ASKED = "INTEGRATION_ENGINE"
 """The environment variable that may say `simulated`, to do without a vLLM."""
 
+_ANSWER_SECONDS = 15.0
+
 
 class World:
     """The parts, started when they are first asked for and ended with the process.
@@ -64,10 +66,16 @@ class World:
         """
         if self._engine is None:
             self._engine = self._first_engine()
-        elif not self._engine.process.alive:
-            self._engine.start()
-            self._engine.wait_ready()
-        return self._engine
+            return self._engine
+        engine = self._engine
+        if engine.process.alive and not engine.serves(_ANSWER_SECONDS):
+            # Its scheduler has died and its server hangs, say: one test failed of it, not all.
+            self.say(f"the chat engine was found out of order, and ended\n{engine.process.tail()}")
+            engine.kill()
+        if not engine.process.alive:
+            engine.start()
+            engine.wait_ready()
+        return engine
 
     def pooling(self) -> Engine:
         """The engine for embeddings and rerank, which serves.
