@@ -7,7 +7,7 @@ The Job's pod is the overlay's, as `kubectl kustomize` makes it of the checkout,
 and the ConfigMaps of the same checkout; beside the gateway runs llm-gateway-check, which asks it
 by loopback. No client sees it, and the old version need not pass the new version's tests. What is
 tried is so what is promoted, but for what the cluster has to have already: Secrets, the
-ServiceAccount, NetworkPolicies.
+ServiceAccount, NetworkPolicies: those of the check's pods, which let it reach what the gateway may.
 
 The options go to the check, split as a shell would; they have to say what must be there. The
 kubeconfig is the text in CLUSTER_KUBECONFIG, else kubectl's own; docs/pipeline.md says what it may
@@ -17,8 +17,8 @@ do. Exit status: 0 all passed, 1 something did not, 2 it could not be tried, 143
 from __future__ import annotations
 
 import argparse
-import copy
 import json
+import math
 import os
 import re
 import shlex
@@ -27,116 +27,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
+from candidate import CONTAINER, Tree, candidate, namespace, read
 
 MANIFEST = Path(__file__).parents[1] / "k8s" / "integration-test-job.yaml"
-DEPLOYMENT = "llm-gateway"
-CONTAINER = "gateway"
-Tree = dict[str, Any]
-_LOOPBACK = "127.0.0.1"
 _KUBECTL_SECONDS = 60.0
-# The check starts when the gateway has; how long it then takes is no reason to restart it.
-_NOT_OF_A_CANDIDATE = ("livenessProbe", "readinessProbe", "lifecycle")
-# The Job's own: the gateway's would have the pod start anew, or wait as long as a drain may take.
-_OF_THE_JOB = ("restartPolicy", "terminationGracePeriodSeconds")
-# Where a pod names a ConfigMap: a volume and a part of one, a whole environment, and one variable.
-_CONFIG_MAPS = ("configMap", "configMapRef", "configMapKeyRef")
-
-
-def candidate(
-    job: Tree, objects: list[Tree], image: str, name: str, options: list[str]
-) -> tuple[Tree, list[Tree]]:
-    """The Job with the overlay's pod beside its check, and the ConfigMaps that the pod mounts.
-
-    Args:
-        job: the manifest in the repository.
-        objects: the overlay's.
-        image: of the gateway and of the check.
-        name: of this Job; a Job can't be changed, so each try needs one of its own.
-        options: for the check, behind those of the manifest.
-
-    Returns:
-        The Job, and the ConfigMaps, whose names begin with the Job's.
-
-    Raises:
-        ValueError: the overlay has not one such Deployment with such a container, both pods have a
-            volume of one name, or the check is not told what must be there.
-    """
-    made = copy.deepcopy(job)
-    made["metadata"]["name"] = name
-    made["metadata"].pop("namespace", None)
-    pod = copy.deepcopy(_deployment(objects)["spec"]["template"]["spec"])
-    own = made["spec"]["template"]["spec"]
-    (check,) = own["containers"]
-    check["image"] = image
-    check["args"] = [_by_loopback(one) for one in check.get("args", [])] + options
-    if not any(re.match("--(models|services)(=|$)", one) for one in check["args"]):
-        raise ValueError("the options name no --models and no --services: nothing need be there")
-    beside = [_beside(container) for container in pod["containers"]]
-    found = [one for one in beside if one["name"] == CONTAINER]
-    if not found:
-        raise ValueError(f"the Deployment {DEPLOYMENT} has no container {CONTAINER}")
-    found[0]["image"] = image
-    volumes = [*pod.get("volumes", []), *own.get("volumes", [])]
-    names = [volume["name"] for volume in volumes]
-    if len(names) != len(set(names)):
-        raise ValueError(f"a volume of the Job has the name of one of the gateway's: {names}")
-    made["spec"]["template"]["spec"] = {
-        **own,
-        **pod,
-        **{key: own[key] for key in _OF_THE_JOB},
-        "initContainers": [*pod.get("initContainers", []), *beside],
-        "containers": [check],
-        "volumes": volumes,
-    }
-    return made, _config_maps(made["spec"]["template"]["spec"], objects, name)
-
-
-def _deployment(objects: list[Tree]) -> Tree:
-    kind = ("Deployment", DEPLOYMENT)
-    found = [one for one in objects if (one["kind"], one["metadata"]["name"]) == kind]
-    if len(found) != 1:
-        raise ValueError(f"the overlay has {len(found)} Deployments {DEPLOYMENT}")
-    return found[0]
-
-
-def _beside(container: Tree) -> Tree:
-    """A container that starts before the check, and ends when it has (Kubernetes 1.29)."""
-    kept = {key: value for key, value in container.items() if key not in _NOT_OF_A_CANDIDATE}
-    return {**kept, "restartPolicy": "Always"}
-
-
-def _config_maps(pod: Tree, objects: list[Tree], prefix: str) -> list[Tree]:
-    """Those of the overlay that a pod names, by names of the candidate's own in both."""
-    there = {one["metadata"]["name"]: one for one in objects if one["kind"] == "ConfigMap"}
-    made: dict[str, Tree] = {}
-    for reference in _references(pod):
-        if (name := reference["name"]) in there:
-            reference["name"] = f"{prefix}-{name}"
-            config = copy.deepcopy(there[name])
-            config["metadata"] = {"name": reference["name"]}
-            made[name] = config
-    return list(made.values())
-
-
-def _references(tree: object) -> Iterator[Tree]:
-    if isinstance(tree, list):
-        for one in tree:
-            yield from _references(one)
-    elif isinstance(tree, dict):
-        for key, value in tree.items():
-            if key in _CONFIG_MAPS:
-                yield value
-            else:
-                yield from _references(value)
-
-
-def _by_loopback(argument: str) -> str:
-    return re.sub(r"^(http://)[^/:]+(:\d+)", rf"\g<1>{_LOOPBACK}\g<2>", argument)
+_IMAGE = re.compile(
+    r"([^\s:@/]+(:\d+)?/)?[^\s:@/]+(/[^\s:@/]+)*(?=[:@])(:\w[\w.-]*)?(@sha256:[0-9a-f]{64})?"
+)
 
 
 def ended(job: Tree) -> str | None:
@@ -181,9 +81,16 @@ class Cluster:
         return _kubectl(*self._command, *arguments, stdin=stdin)
 
     def create(self, tree: Tree) -> Tree:
-        """Make an object; returns it as it then is."""
+        """Make an object; returns it as it then is.
+
+        Raises:
+            Unanswered: it was not made, or what kubectl says of it is no JSON.
+        """
         text = self.run("create", "--filename", "-", "--output", "json", stdin=json.dumps(tree))
-        created: Tree = json.loads(text)
+        try:
+            created: Tree = json.loads(text)
+        except json.JSONDecodeError as fault:
+            raise Unanswered(f"kubectl create has answered no JSON: {fault}") from None
         return created
 
     def wait(self, name: str, seconds: float, pause: float) -> str:
@@ -276,31 +183,63 @@ def attempt(cluster: Cluster, job: Tree, configs: list[Tree], chosen: argparse.N
             print(f"the Job {name} may still be there: {fault}", file=sys.stderr)
 
 
+def _given(text: str) -> str:
+    """What is not empty, as a variable is that nobody has set."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty: is the variable set?")
+    return text
+
+
+def _image(text: str) -> str:
+    if not _IMAGE.fullmatch(_given(text)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no NAME:TAG, NAME@DIGEST or NAME:TAG@DIGEST: is a variable of it empty?"
+        )
+    return text
+
+
+def _path(text: str) -> Path:
+    return Path(_given(text))
+
+
+def _file(text: str) -> Path:
+    path = _path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} can be no file: there has to be its directory")
+    return path
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time")
+    return seconds
+
+
 def main() -> int:
     """Try what the command line says."""
     parser = argparse.ArgumentParser(description="Try an image in the cluster.")
-    parser.add_argument("--image", required=True)
-    parser.add_argument("--overlay", required=True, type=Path, help="the directory")
-    parser.add_argument("--namespace", required=True)
-    parser.add_argument("--junit", required=True, type=Path)
+    parser.add_argument("--image", required=True, type=_image)
+    parser.add_argument("--overlay", required=True, type=_path, help="the directory")
+    parser.add_argument("--namespace", required=True, type=_given)
+    parser.add_argument("--junit", required=True, type=_file)
     parser.add_argument("--options", default="", help="for llm-gateway-check; --options='--a --b'")
-    parser.add_argument("--seconds", type=float, default=2400.0, help="for the Job to end")
-    parser.add_argument("--pause", type=float, default=5.0, help="between two looks")
+    parser.add_argument("--seconds", type=_seconds, default=2400.0, help="for the Job to end")
+    parser.add_argument("--pause", type=_seconds, default=5.0, help="between two looks")
     chosen = parser.parse_args()
     # By itself SIGTERM, by which a pipeline is cancelled, ends Python without a `finally`.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory() as directory:
         text = os.environ.pop("CLUSTER_KUBECONFIG", "")
-        file = Path(directory) / "kubeconfig" if text else None
+        file = Path(directory) / "kubeconfig" if text.strip() else None
         if file is not None:
             file.touch(0o600)
             file.write_text(text)
         try:
             objects = _overlay(chosen.overlay, chosen.namespace)
-            manifest = yaml.safe_load(MANIFEST.read_text())
             name = f"llm-gateway-check-{os.urandom(4).hex()}"
             options = shlex.split(chosen.options)
-            job, configs = candidate(manifest, objects, chosen.image, name, options)
+            job, configs = candidate(_manifest(), objects, chosen.image, name, options)
             cluster = Cluster(chosen.namespace, file)
             return 0 if attempt(cluster, job, configs, chosen) else 1
         except (OSError, ValueError, Unanswered) as fault:
@@ -308,18 +247,27 @@ def main() -> int:
             return 2
 
 
-def _overlay(directory: Path, namespace: str) -> list[Tree]:
+def _manifest() -> Tree:
+    try:
+        tree = yaml.safe_load(MANIFEST.read_text())
+    except yaml.YAMLError as fault:
+        raise ValueError(f"{MANIFEST.name} is no YAML: {fault}") from None
+    if not isinstance(tree, dict):
+        raise ValueError(f"{MANIFEST.name} has no object in it")
+    return tree
+
+
+def _overlay(directory: Path, where: str) -> list[Tree]:
     """The objects of an overlay, whose gateway is in that namespace.
 
     Raises:
         Unanswered: kustomize refuses.
-        ValueError: it is in another.
+        ValueError: it is in another, or what kustomize prints is half an overlay.
     """
-    text = _kubectl("kubectl", "kustomize", str(directory))
-    objects = [one for one in yaml.safe_load_all(text) if one]
-    its = _deployment(objects)["metadata"].get("namespace")
-    if its not in (None, namespace):
-        raise ValueError(f"the overlay's gateway is in the namespace {its}, not in {namespace}")
+    objects = read(_kubectl("kubectl", "kustomize", str(directory)))
+    its = namespace(objects)
+    if its not in (None, where):
+        raise ValueError(f"the overlay's gateway is in the namespace {its}, not in {where}")
     return objects
 
 

@@ -25,8 +25,12 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[
 _ENTRY = re.compile(
     rf"^(?P<indent> *)- name: {re.escape(PLACEHOLDER)}\n(?:(?P=indent)  \w+:.*\n)*", re.MULTILINE
 )
-# The password comes by the environment, so that no command line and no file bears it.
-_HELPER = '!f() { echo "username=${PUSH_USER:-token}"; echo "password=$PUSH_TOKEN"; }; f'
+# The password comes by the environment, so that no command line and no file bears it. Where there
+# is none git asks whom it would ask else, and is not refused for an empty one.
+_HELPER = (
+    '!f() { [ -z "$PUSH_TOKEN" ] || '
+    '{ echo "username=${PUSH_USER:-token}"; echo "password=$PUSH_TOKEN"; }; }; f'
+)
 
 
 def promoted(text: str, image: str, commit: str, digest: str) -> str:
@@ -107,6 +111,8 @@ def main() -> str:
     chosen = parser.parse_args()
     tested = git("rev-parse", "HEAD")
     path = Path(chosen.overlay) / "kustomization.yaml"
+    if not chosen.overlay or not git("ls-tree", "--full-tree", tested, "--", path.as_posix()):
+        raise ValueError(f"{tested} has no {path.as_posix()}: is the overlay's variable set?")
     now = git("show", f"{tested}:{path.as_posix()}") + "\n"
     text = promoted(now, chosen.image, tested, chosen.digest)
     before = deployed()

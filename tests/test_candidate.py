@@ -7,7 +7,7 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]
 import yaml
 
-from tests.k8s.objects import Objects, base
+from tests.k8s.objects import Objects, base, check_labels, matches
 from tests.support import TestCase
 from tests.test_pipeline import COMMIT, DIGEST, program
 
@@ -21,7 +21,7 @@ class CandidateTests(TestCase):
     def setUp(self) -> None:
         """Have the base for an overlay."""
         super().setUp()
-        self.cluster = program("cluster")
+        self.cluster, self.reader = program("cluster"), program("candidate")
         self.job = yaml.safe_load(self.cluster.MANIFEST.read_text())
         self.objects = base()
         self.live: dict[str, Any] = self.objects.pod["spec"]
@@ -134,12 +134,18 @@ class CandidateTests(TestCase):
 
     def test_what_must_be_there_is_named(self) -> None:
         """Whatever is listed, which may be nothing, is not enough to be promoted."""
-        for options in ((), ("--accept", "400"), ("--skip", "models")):
+        for options in (
+            *((), ("--accept", "400"), ("--skip", "models"), ("--skip=--models",)),
+            # As a variable that nobody has set leaves them.
+            *(("--models=",), ("--models", ""), ("--services=", "--accept=400"), ("--models",)),
+            ("--models=,", "--services= "),
+        ):
             self.refused("--models", *options)
-        for given in ("--models=a", "--services=s3"):
-            self.job["spec"]["template"]["spec"]["containers"][0]["args"].append(given)
+        args = self.job["spec"]["template"]["spec"]["containers"][0]["args"]
+        for given in (["--models=a"], ["--services=s3"], ["--services", "s3"]):
+            args += given
             self.cluster.candidate(self.job, list(self.objects.all), self.image, self.name, [])
-            self.job["spec"]["template"]["spec"]["containers"][0]["args"].remove(given)
+            del args[-len(given) :]
 
     def test_report_is_in_the_log(self) -> None:
         """The Job's check writes its report where the log has it."""
@@ -164,6 +170,110 @@ class CandidateTests(TestCase):
         self.refused("no container gateway", "--models=a")
         self.objects = Objects(tuple(self.objects.of("ConfigMap")))
         self.refused("0 Deployments", "--models=a")
+
+    def test_bound(self) -> None:
+        """It bears the check's labels alone, by which NetworkPolicies bind it both ways."""
+        labels = self.objects.pod["metadata"]["labels"]
+        labels["team"] = "models"
+        job, _ = self.candidate()
+        self.assertEqual(job["spec"]["template"]["metadata"]["labels"], check_labels())
+        bound = {"Ingress": 0, "Egress": 0}
+        for policy in self.objects.of("NetworkPolicy"):
+            if matches(policy["spec"]["podSelector"], check_labels()):
+                for way in policy["spec"]["policyTypes"]:
+                    bound[way] += 1
+        self.assertTrue(all(bound.values()), bound)
+
+    def test_half_a_pod(self) -> None:
+        """What half an overlay has where Kubernetes wants something else is refused by name."""
+        (gateway,) = self.live["containers"]
+        for key, value, why in (
+            ("containers", None, "no container gateway"),
+            ("containers", {"gateway": gateway}, "containers of the Deployment llm-gateway is no"),
+            ("containers", [None, gateway], "no list of items with a name"),
+            ("containers", [{"image": "a:1"}, gateway], "no list of items with a name"),
+            ("initContainers", "first", "initContainers of the Deployment llm-gateway"),
+            ("volumes", [{"emptyDir": {}}], "volumes of the Deployment llm-gateway is no list"),
+            ("volumes", [{"name": 5}], "volumes of the Deployment llm-gateway is no list"),
+        ):
+            before = self.live.get(key, [])
+            self.live[key] = value
+            self.refused(why, "--models=a")
+            self.live[key] = before
+        # What is written and left empty is not there.
+        self.live["initContainers"] = None
+        self.assertEqual(len(self.made()["initContainers"]), 1)
+
+    def test_half_a_deployment(self) -> None:
+        """A Deployment, or a Job, that ends too early."""
+        deployment = self.objects.one("Deployment")
+        for spec, why in (
+            (None, "no container gateway"),
+            ({"template": None}, "no container gateway"),
+            ({"template": "pod"}, "template of the Deployment llm-gateway is no mapping"),
+            ([], "spec of the Deployment llm-gateway is no mapping"),
+        ):
+            deployment["spec"] = spec
+            self.refused(why, "--models=a")
+        deployment["metadata"] = {}
+        self.refused("0 Deployments llm-gateway", "--models=a")
+        self.objects = base()
+        pod = self.job["spec"]["template"]["spec"]
+        (check,) = pod["containers"]
+        check["args"] = ["http://llm-gateway:8080", "--wait", 300]
+        self.refused("args of the Job is no list of texts", "--models=a")
+        pod["containers"] = [check, check]
+        self.refused("the Job has 2 containers", "--models=a")
+        self.job["spec"] = None
+        self.refused("the Job has 0 containers", "--models=a")
+        self.job["metadata"] = "llm-gateway-check"
+        self.refused("metadata of the Job is no mapping", "--models=a")
+
+    def test_nameless_config_map(self) -> None:
+        """A reference to a ConfigMap without a name is refused, wherever it stands."""
+        (gateway,) = self.live["containers"]
+        every: list[Any] = [None, {}, {"name": None}, {"name": ""}, {"name": 5}, [], "", "a"]
+        for nameless in every:
+            for key, tree, said in (
+                ("envFrom", {"configMapRef": nameless}, "a configMapRef"),
+                ("env", {"valueFrom": {"configMapKeyRef": nameless}}, "a configMapKeyRef"),
+            ):
+                before = gateway.get(key, [])
+                gateway[key] = [{"name": "A", **tree}]
+                self.refused(f"{said} names no ConfigMap", "--models=a")
+                gateway[key] = before
+            one: dict[str, Any] = {"configMap": nameless}
+            for volume in (one, {"projected": {"sources": [one]}}):
+                self.live["volumes"].append({"name": "a", **volume})
+                self.refused("a configMap names no ConfigMap", "--models=a")
+                self.live["volumes"].pop()
+
+    def test_a_word_of_somebody_s_own(self) -> None:
+        """A label or an attribute of a driver may have any name."""
+        self.live["nodeSelector"] = {"configMap": "yes"}
+        csi = {"driver": "d", "volumeAttributes": {"configMap": "a"}}
+        self.live["volumes"].append({"name": "csi", "csi": csi})
+        pod = self.made()
+        self.assertEqual(pod["nodeSelector"], {"configMap": "yes"})
+        self.assertIn({"name": "csi", "csi": csi}, pod["volumes"])
+
+    def test_printed(self) -> None:
+        """What kustomize prints without quotes is read as it is meant; half a file is refused."""
+        texts = "data: {a: =, b: <<, c: 2001-12-14 21:59:43.10 -5}\n"
+        text = f"kind: ConfigMap\n{texts}---\n---\na: 0440\n"
+        first, second = self.reader.read(text)
+        self.assertEqual(first["data"], {"a": "=", "b": "<<", "c": "2001-12-14 21:59:43.10 -5"})
+        self.assertEqual(second, {"a": 0o440})
+        for half, why in (
+            ("a: [", "no YAML"),
+            ("- a\n", "no object"),
+            ("5\n", "no object"),
+            ("''\n", "no object"),
+        ):
+            fault = self.assertRaises(ValueError, self.reader.read, half)
+            self.assertIn(why, str(fault))
+        fault = self.assertRaises(ValueError, self.reader.namespace, [{"kind": None}, {}])
+        self.assertIn("0 Deployments", str(fault))
 
     def test_ended(self) -> None:
         """A Job has ended when a condition says so, and it is true."""

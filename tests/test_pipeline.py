@@ -6,10 +6,12 @@ import functools
 import importlib.util
 import re
 import shlex
+import sys
 import types
 from collections.abc import Iterator
 from configparser import ConfigParser
 from typing import Any
+from unittest import mock
 
 import kubernetes_validate  # type: ignore[import-untyped]
 import yaml
@@ -50,12 +52,13 @@ def steps() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def program(name: str) -> types.ModuleType:
-    """A program of .ci, imported."""
+    """A program of .ci, imported; others beside it are found as where it is run."""
     spec = importlib.util.spec_from_file_location(name, TOP / ".ci" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with mock.patch.object(sys, "path", [str(TOP / ".ci"), *sys.path]):
+        spec.loader.exec_module(module)
     return module
 
 

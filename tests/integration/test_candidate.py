@@ -247,3 +247,60 @@ class ClusterTests(SynchronousTestCase):
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             self.assertIn(why, done.stderr)
         self.assertEqual(self.asked(), [])
+
+    def test_empty(self) -> None:
+        """What variables that nobody has set leave is refused before the cluster is asked."""
+        digest = f"@sha256:{1:064x}"
+        for name, values in {
+            "--image": (
+                *("", " ", f"{IMAGE}:abc@", f"{IMAGE}:{digest}", f":abc{digest}", IMAGE),
+                *(f"{IMAGE}:abc@sha256:", f"/gateway:abc{digest}"),
+            ),
+            "--overlay": ("", " "),
+            "--namespace": ("", " "),
+            "--junit": ("", " ", str(self.directory), str(self.directory / "absent" / "x.xml")),
+            "--seconds": ("", "0", "-1", "nan", "inf"),
+            "--pause": ("", "-1", "nan"),
+        }.items():
+            for value in values:
+                options = (f"{name}={value}", "--options=--models=a")
+                done = run(*self.command(1, "--models=a"), *options, environ={"PATH": self.path})
+                self.assertEqual(done.returncode, 2, options)
+                self.assertIn(f"argument {name}", done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
+        self.assertEqual(self.asked(), [])
+        for image in (f"{IMAGE}:abc", f"{IMAGE}{digest}", f"a.example:5000/b/c:abc{digest}"):
+            options = (f"--image={image}", "--options=--models=a")
+            done = run(*self.command(SECONDS, "--models=a"), *options, environ={"PATH": self.path})
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_half_an_overlay(self) -> None:
+        """What kustomize lets through and no cluster takes is said in a line."""
+        overlay = self.directory / "overlay"
+        overlay.mkdir()
+        (overlay / "kustomization.yaml").write_text("resources: [deployment.yaml]\n")
+        begin = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: llm-gateway}\n"
+        pod = f"{begin}spec: {{template: {{spec: {{containers: [{{name: gateway}}], volumes: "
+        for text, why in (
+            (begin, "no container gateway"),
+            (
+                f"{begin}spec: {{template: {{spec: {{containers: [{{image: a}}]}}}}}}\n",
+                "no list of items",
+            ),
+            (f"{pod}[{{name: a, configMap: }}]}}}}}}\n", "a configMap names no ConfigMap"),
+            (f"{pod}[{{name: a, configMap: {{}}}}]}}}}}}\n", "a configMap names no ConfigMap"),
+            (f"{pod}[null]}}}}}}\n", "is no list of items with a name"),
+            ("", "0 Deployments"),
+        ):
+            (overlay / "deployment.yaml").write_text(text)
+            if not text:
+                (overlay / "kustomization.yaml").write_text("namespace: a\nresources: []\n")
+            done = run(
+                *self.command(1, "--models=a"),
+                *("--overlay", overlay, "--namespace", "llm-gateway"),
+                environ={"PATH": self.path},
+            )
+            self.assertEqual(done.returncode, 2, text)
+            self.assertRegex(done.stderr, f"could not be tried: .*{why}", text)
+            self.assertNotIn("Traceback", done.stderr)
+        self.assertEqual(self.asked(), [])

@@ -15,16 +15,14 @@ from tests.integration.container import CPUS, MEMORY_BYTES
 from tests.integration.manifests import built, documents
 from tests.k8s import network, schemas
 from tests.k8s.ingress import nginx_annotations
-from tests.k8s.objects import BASE, K8S, OVERLAYS, TOP, Objects, matches
+from tests.k8s.objects import BASE, JOB, K8S, OVERLAYS, TOP, Objects, matches
 from tests.k8s.overlays import overlay, overlays
 from tests.k8s.policies import amount
-from tests.k8s.test_network import wrong
 from tests.k8s.test_policies import POLICIES
 from tests.test_pipeline import program
 from twisted_gateway.config.sandbox import SessionsAdapter
 
 HOMELAB = OVERLAYS / "homelab"
-JOB = K8S / "integration-test-job.yaml"
 NGINX = TOP / "docs" / "nginx" / "nginx.conf"
 
 
@@ -48,7 +46,7 @@ class OverlayTests(ManifestsTestCase):
         objects += built(BASE).all
         objects += documents(HOMELAB / "application.yaml")
         objects += documents(K8S / "components" / "autoscaling" / "horizontalpodautoscaler.yaml")
-        objects += documents(JOB) if JOB.exists() else []
+        objects += documents(JOB)
         self.assertGreater(len(objects), 40)
         self.assertEqual([said for one in objects for said in schemas.refused(one)], [])
 
@@ -84,17 +82,38 @@ class OverlayTests(ManifestsTestCase):
         for each in overlays():
             name, objects, cluster = each.name, self.overlays[each.name], each.cluster()
             policies = objects.of("NetworkPolicy")
-            self.assertEqual(wrong(policies, cluster, each.own), [], name)
+            # Labels that kustomize adds to pods and selectors are not the Job's.
+            labels = objects.pod["metadata"]["labels"]
+            self.assertEqual(cluster.bearing(each.namespace, labels).labels, labels, name)
+            reach = each.reach(policies, cluster)
+            self.assertEqual([*reach.wrong()], [], name)
             self.assertEqual(list(network.unmatched(policies, cluster, each.own)), [], name)
             addresses = network.reached(objects)
             self.assertGreater(len(addresses), 1)
             for host, port in addresses:
                 found = cluster.behind(host, port)
                 assert found is not None, f"{name}: {host}:{port} is no Service of cluster.yaml"
-                self.assertTrue(
-                    network.allowed(policies, cluster, "egress", *found),
-                    f"{name}: {host}:{port} leads to port {found[1].number}, which is closed",
-                )
+                pod, target = found
+                for one in (reach.gateway, reach.check):
+                    self.assertTrue(
+                        reach.ways("egress", one).open(pod, frozenset([target])),
+                        f"{name}: {host}:{port} leads to port {target.number}, which is closed",
+                    )
+
+    def test_labels_for_everything(self) -> None:
+        """In an overlay of one's own: in selectors they take others' pods out, and are noticed."""
+        example = overlay("example")
+        for selectors, said in ((False, []), (True, ["coredns is reached at []", "the check at"])):
+            labels = [{"pairs": {"env": "prod"}, "includeSelectors": selectors}]
+            objects = self._with(example.path, labels=labels)
+            cluster = example.cluster()
+            for pod in cluster.pods:
+                if pod.name == "gateway":
+                    pod.labels["env"] = "prod"  # type: ignore[index]
+            faults = "\n".join(example.reach(objects.of("NetworkPolicy"), cluster).wrong())
+            self.assertEqual(bool(faults), selectors, faults)
+            for one in said:
+                self.assertIn(one, faults)
 
     def test_sandboxes(self) -> None:
         """Sandboxes may reach the gateway that their NetworkPolicy opens to them."""
@@ -129,7 +148,7 @@ class OverlayTests(ManifestsTestCase):
         self.assertRegex((HOMELAB / "kustomization.yaml").read_text("utf-8"), r"\n  # - cut-over\n")
 
     def test_cilium(self) -> None:
-        """With the component the gateway, and no other pod, has a way to the Kubernetes API."""
+        """With the component the gateway, and a candidate, have a way to the Kubernetes API."""
         objects = self._with(BASE, K8S / "components" / "cilium")
         self.assertSound(objects)
         (policy,) = objects.of("CiliumNetworkPolicy")
@@ -196,13 +215,14 @@ class OverlayTests(ManifestsTestCase):
             self.assertEqual(list(policy(objects)), [], policy.__name__)
         self.assertEqual([said for one in objects.all for said in schemas.refused(one)], [])
 
-    def _with(self, resource: Path, component: Path) -> Objects:
-        """A kustomization with a component."""
+    def _with(self, resource: Path, *components: Path, **more: object) -> Objects:
+        """A kustomization with components, and what else it is to have."""
         place = Path(self.mktemp()).resolve()
         place.mkdir(parents=True)
         tree = {
             "resources": [os.path.relpath(resource, place)],
-            "components": [os.path.relpath(component, place)],
+            "components": [os.path.relpath(component, place) for component in components],
+            **more,
         }
         (place / "kustomization.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
         return built(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.k8s.objects import TOP
+from tests.test_pipeline import program
 
 OVERLAY = Path("k8s/overlays/example/kustomization.yaml")
 IMAGE = "registry.example/gateway"
@@ -27,6 +29,7 @@ ENVIRON = {
     "GIT_TERMINAL_PROMPT": "0",
 }
 SECONDS = 60.0
+_NEW, _THERE = (f"sha256:{number:064x}" for number in (1, 2))
 
 
 def run(
@@ -79,11 +82,14 @@ class PromotionTests(SynchronousTestCase):
         self.git("push", "--quiet", "origin", "HEAD:main")
         return self.git("rev-parse", "HEAD")
 
-    def promote(self, number: int, **environment: str) -> subprocess.CompletedProcess[str]:
+    def promote(
+        self, number: int, *options: str, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Promote what is checked out, as an image with a digest of that number."""
         return run(
             *(sys.executable, TOP / ".ci" / "promote.py", "--image", IMAGE),
             *("--overlay", OVERLAY.parent, "--digest", f"sha256:{number:064x}"),
+            *options,
             cwd=self.work,
             environ=environment,
         )
@@ -155,8 +161,37 @@ class PromotionTests(SynchronousTestCase):
         self.assertIn("not promoted", done.stderr)
         self.assertNotIn("sesame", done.stdout + done.stderr)
 
+    def test_empty(self) -> None:
+        """What a variable that nobody has set leaves is refused, and says which it may be."""
+        for options, why in (
+            (("--image", ""), "'' is no name of an image"),
+            (("--digest", ""), "'' is no digest"),
+            (("--overlay", ""), "is the overlay's variable set?"),
+            # k8s/overlays/$OVERLAY
+            (("--overlay", "k8s/overlays/"), "has no k8s/overlays/kustomization.yaml"),
+        ):
+            done = self.promote(1, *options)
+            self.assertEqual(done.returncode, 1, options)
+            self.assertRegex(done.stderr, f"^not promoted: .*{re.escape(why)}", options)
+        self.assertEqual(self.git("--git-dir", str(self.origin), "branch", "--list", "deploy"), "")
 
-# Keeps what it was asked, and with which of the secrets; has in its registry what is in `there`.
+    def test_helper(self) -> None:
+        """git is given the password that there is, and no empty one."""
+        helper = program("promote")._HELPER
+        for token, user, expected in (
+            ("sesame", "", ["username=token", "password=sesame"]),
+            ("sesame", "ali", ["username=ali", "password=sesame"]),
+            ("", "ali", []),
+        ):
+            done = run(
+                *("sh", "-c", f"{helper.removeprefix('!')} get"),
+                environ={"PUSH_TOKEN": token, "PUSH_USER": user},
+            )
+            self.assertEqual((done.returncode, done.stdout.split()), (0, expected))
+
+
+# Keeps what it was asked, and with which of the secrets; has in its registry what is in `there`,
+# and says of what is pushed the digest that is in `digest`.
 _BUILDAH = """\
 #!/bin/bash
 echo "buildah $1 ${{REGISTRY_TOKEN:-}}${{REGISTRY_AUTH_FILE:+ with a login}}" >>{directory}/asked
@@ -164,7 +199,7 @@ case $1 in
 pull) [ -e {directory}/there ] && echo id-of-what-is-there ;;
 inspect) cat {directory}/there ;;
 from) echo box ;;
-push) while [ $# -gt 0 ]; do [ "$1" != --digestfile ] || echo -n sha256:new >"$2"; shift; done ;;
+push) while [ $# -gt 0 ]; do [ "$1" != --digestfile ] || cp {directory}/digest "$2"; shift; done ;;
 esac
 """
 
@@ -181,9 +216,16 @@ class ImageTests(SynchronousTestCase):
             file = self.directory / name
             file.write_text(_BUILDAH.format(directory=self.directory).replace("buildah", name))
             file.chmod(0o755)
+        (self.directory / "digest").write_text(_NEW)
 
     def push(self, **environ: str) -> list[str]:
         """Push; returns what the programs were asked."""
+        done = self.pushed(**environ)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return (self.directory / "asked").read_text().splitlines()
+
+    def pushed(self, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Push; returns how that ended."""
         (self.directory / "asked").unlink(missing_ok=True)
         self.output.unlink(missing_ok=True)
         path = f"{self.directory}{os.pathsep}{os.environ['PATH']}"
@@ -194,9 +236,8 @@ class ImageTests(SynchronousTestCase):
             *(TOP / ".ci" / "image", "push", "registry.example/gateway"),
             environ={**told, **owner, "GIT_CONFIG_VALUE_0": "*"},
         )
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("sesame", done.stdout + done.stderr)
-        return (self.directory / "asked").read_text().splitlines()
+        return done
 
     def test_usage(self) -> None:
         """Whoever asks for nothing it knows is told what there is."""
@@ -219,9 +260,41 @@ class ImageTests(SynchronousTestCase):
     def test_a_tag_stays(self) -> None:
         """What is in the registry by that name is not replaced, and it is what goes on."""
         self.assertEqual(sum(line.startswith("buildah push") for line in self.push()), 3)
-        self.assertEqual(self.output.read_text(), "digest=sha256:new\n")
-        (self.directory / "there").write_text("sha256:there\n")
+        self.assertEqual(self.output.read_text(), f"digest={_NEW}\n")
+        (self.directory / "there").write_text(f"{_THERE}\n")
         asked = self.push()
         # The one into a file, for the bill.
         self.assertEqual(sum(line.startswith("buildah push") for line in asked), 1)
-        self.assertEqual(self.output.read_text(), "digest=sha256:there\n")
+        self.assertEqual(self.output.read_text(), f"digest={_THERE}\n")
+
+    def test_no_digest(self) -> None:
+        """An image that is in the registry, and nobody says by which digest, goes no further."""
+        for name in ("digest", "there"):
+            for said in ("", "\n", "sha256:\n", "latest\n", "<no value>\n"):
+                (self.directory / name).write_text(said)
+                done = self.pushed()
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                self.assertIn("buildah says no digest of it", done.stderr)
+                self.assertFalse(self.output.exists())
+        # What is there is left alone: the one push is into a file, for the bill.
+        asked = (self.directory / "asked").read_text().splitlines()
+        self.assertEqual(sum(line.startswith("buildah push") for line in asked), 1)
+
+    def test_empty(self) -> None:
+        """What a variable that nobody has set leaves is refused, before anything is made."""
+        for what in ("build", "push"):
+            for name in ("", " ", "registry.example/", "/gateway", "a/b:tag", "a/b@c"):
+                path = f"{self.directory}{os.pathsep}{os.environ['PATH']}"
+                done = run(TOP / ".ci" / "image", what, name, environ={"PATH": path})
+                self.assertEqual(done.returncode, 1, name)
+                self.assertIn(f"'{name}' is no name of an image", done.stderr)
+        self.assertFalse((self.directory / "asked").exists())
+        done = self.pushed(REGISTRY_USER="", REGISTRY_TOKEN="sesame")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("a REGISTRY_TOKEN and no REGISTRY_USER", done.stderr)
+        # Both empty are no login at all.
+        self.push(REGISTRY_USER="", REGISTRY_TOKEN="")
+        for words in ([], [""], ["bash", ""]):
+            done = run(TOP / ".ci" / "packages", *words)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn("a name is empty", done.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ _HOST_PORT = re.compile(r"([\w.-]+):(\d+)")
 _NAMES_ONLY = {"issuer", "successor"}
 # Addresses of documentation (RFC 5737, RFC 3849): nobody's.
 WORLD = ("203.0.113.1", "2001:db8::1")
+# A namespace that no cluster.yaml has.
+ELSEWHERE = "elsewhere"
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 LAST_PORT = 65535
 
@@ -73,9 +75,9 @@ class Pod:
 
     @classmethod
     def anybody(cls, name: str, namespace: str, given: Tree, own: Mapping[str, int]) -> Pod:
-        """One that nothing is known of: it bears no label, and listens everywhere."""
+        """One that nothing is known of, but for its labels: it listens everywhere."""
         known = cls.read(name, namespace, given, own)
-        return cls(name, namespace, {}, None, known.use, known.served)
+        return replace(known, ports=None)
 
 
 class Cluster:
@@ -88,7 +90,8 @@ class Cluster:
     Attributes:
         namespaces: their labels, by name.
         pods: all that are named, and addresses that are no pods'.
-        strangers: somebody else in each namespace, and in the world.
+        strangers: somebody else in each namespace, with and without labels; whoever bears the
+            labels of one that is known in a namespace that is not; and the world.
         services: (namespace, name, port) -> the pods behind it, and their port.
     """
 
@@ -105,16 +108,32 @@ class Cluster:
             self.namespaces[namespace] = {**given.get("labels", {}), **metadata_name}
             open_to_all = given.get("anybody", {})
             self.strangers.append(Pod.anybody("anybody", namespace, open_to_all, own))
-            for pod_name, one in given.get("pods", {}).items():
+            known = given.get("pods", {})
+            keys = {key for one in known.values() for key in one.get("labels", {})}
+            other = {**open_to_all, "labels": dict.fromkeys(keys, "another")}
+            self.strangers.append(Pod.anybody("another", namespace, other, own))
+            for pod_name, one in known.items():
                 pod = Pod.read(pod_name, namespace, one, own)
                 self.pods.append(pod)
                 for service, leads in one.get("services", {}).items():
                     for port, target in leads.items():
                         self.services[namespace, service, port] = pod, Port.read(target, own)
+        keys = {key for labels in self.namespaces.values() for key in labels}
+        self.namespaces[ELSEWHERE] = dict.fromkeys(keys, ELSEWHERE)
+        for pod in self.pods:
+            as_if = {"labels": pod.labels}
+            self.strangers.append(Pod.anybody(f"like {pod.name}", ELSEWHERE, as_if, own))
         addresses = dict(tree.get("addresses", {}))
         open_to_all = addresses.pop("anybody", {})
         self.strangers += [Pod.anybody(address, "", open_to_all, own) for address in WORLD]
         self.pods += [Pod.read(address, "", one, own) for address, one in addresses.items()]
+
+    def bearing(self, namespace: str, labels: Mapping[str, str]) -> Pod:
+        """The one pod of a namespace that has these labels, and maybe more; it is there."""
+        here = [pod for pod in self.pods if pod.namespace == namespace]
+        found = [pod for pod in here if labels.items() <= pod.labels.items()]
+        assert len(found) == 1, f"{len(found)} pods of {namespace} in cluster.yaml bear {labels}"
+        return found[0]
 
     def behind(self, host: str, port: int) -> tuple[Pod, Port] | None:
         """The pods behind a Service's name in the cluster's DNS."""
@@ -170,8 +189,13 @@ def mentioned(policies: Iterable[Tree], cluster: Cluster) -> frozenset[Port]:
     return frozenset(Port(number, protocol) for number in numbers for protocol in PROTOCOLS)
 
 
-def unmatched(policies: Iterable[Tree], cluster: Cluster, own: frozenset[Port]) -> Iterator[str]:
-    """Every peer that is nobody, every port without a listener, every rule for all the world."""
+def unmatched(policies: list[Tree], cluster: Cluster, own: frozenset[Port]) -> Iterator[str]:
+    """Every peer that is nobody, every port without a listener, every rule for all the world.
+
+    And every policy that binds nobody, or has rules for a direction that it does not name.
+    """
+    for policy in policies:
+        yield from _without_effect(policy, cluster)
     for home, direction, peers, ports in rules(policies):
         if not peers or not ports:
             yield f"{direction}: a rule without peers or ports is for everybody"
@@ -191,16 +215,61 @@ def unmatched(policies: Iterable[Tree], cluster: Cluster, own: frozenset[Port]) 
                 yield f"{direction}: nobody listens on {silent[0]}/{protocol} of {peers}"
 
 
-def allowed(
-    policies: Iterable[Tree], cluster: Cluster, direction: str, other: Pod, port: Port
-) -> bool:
-    """Whether policies let the gateway be reached by another at a port, or reach it there."""
-    return any(
-        direction == way
-        and any(cluster.takes(peer, home, other) for peer in peers or [_of(other)])
-        and any(covers(one, port) for one in ports or [{"protocol": port.protocol}])
-        for home, way, peers, ports in rules(policies)
-    )
+def _without_effect(policy: Tree, cluster: Cluster) -> Iterator[str]:
+    name, spec = policy["metadata"]["name"], policy["spec"]
+    if not any(binds(policy, pod) for pod in cluster.pods):
+        yield f"{name} binds nobody: {spec['podSelector']}"
+    for way in ("ingress", "egress"):
+        if spec.get(way) and way.capitalize() not in spec["policyTypes"]:
+            yield f"{name} has rules for {way}, and policyTypes {spec['policyTypes']}"
+
+
+def binds(policy: Tree, pod: Pod) -> bool:
+    """Whether a policy is for a pod."""
+    here = pod.namespace == policy["metadata"]["namespace"]
+    return here and matches(policy["spec"]["podSelector"], pod.labels)
+
+
+class Ways:
+    """What policies let one pod be reached by, or let it reach.
+
+    A pod that no policy binds in a direction is open in it; a rule for a direction that its policy
+    does not name does nothing.
+
+    Args:
+        policies: all that there are.
+        cluster: where they are.
+        direction: "ingress" or "egress".
+        pod: whose they are.
+    """
+
+    def __init__(
+        self, policies: Iterable[Tree], cluster: Cluster, direction: str, pod: Pod
+    ) -> None:
+        """Find the policies that bind it."""
+        binding = [
+            policy
+            for policy in policies
+            if direction.capitalize() in policy["spec"]["policyTypes"] and binds(policy, pod)
+        ]
+        self._cluster = cluster
+        self._open = not binding
+        self._rules = [rule for rule in rules(binding) if rule[1] == direction]
+
+    def open(self, other: Pod, ports: frozenset[Port]) -> frozenset[Port]:
+        """Those of the ports at which the other may reach it, or be reached by it."""
+        if self._open:
+            return ports
+        found = [
+            theirs
+            for home, _, peers, theirs in self._rules
+            if any(self._cluster.takes(peer, home, other) for peer in peers or [_of(other)])
+        ]
+        return frozenset(
+            port
+            for port in (ports if found else ())
+            if any(not theirs or any(covers(one, port) for one in theirs) for theirs in found)
+        )
 
 
 def _of(pod: Pod) -> Tree:

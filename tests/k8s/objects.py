@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -20,6 +21,7 @@ TOP = Path(__file__).parents[2]
 K8S = TOP / "k8s"
 BASE = K8S / "base"
 OVERLAYS = K8S / "overlays"
+JOB = K8S / "integration-test-job.yaml"
 
 NAME = "llm-gateway"
 BY_HAND = {NAME: {"peer-token"}}
@@ -169,7 +171,33 @@ def _base() -> Iterator[Tree]:
 
 def matches(selector: Tree, labels: Mapping[str, str]) -> bool:
     """Whether a label selector takes these labels."""
-    if unknown := set(selector) - {"matchLabels"}:
+    if unknown := set(selector) - {"matchLabels", "matchExpressions"}:
         raise AssertionError(f"the tests do not know {sorted(unknown)} in a selector")
     wanted: Mapping[str, str] = selector.get("matchLabels", {})
-    return all(labels.get(name) == value for name, value in wanted.items())
+    expressions: list[Tree] = selector.get("matchExpressions", [])
+    return all(labels.get(name) == value for name, value in wanted.items()) and all(
+        _holds(one, labels) for one in expressions
+    )
+
+
+def _holds(expression: Tree, labels: Mapping[str, str]) -> bool:
+    key, values = expression["key"], expression.get("values", [])
+    match expression["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+        case operator:
+            raise AssertionError(f"there is no operator {operator}")
+
+
+@cache
+def check_labels() -> Mapping[str, str]:
+    """Those of the check's pods: of the Job's, and of a candidate's."""
+    job = yaml.safe_load(JOB.read_text(encoding="utf-8"))
+    labels: dict[str, str] = job["spec"]["template"]["metadata"]["labels"]
+    return MappingProxyType(labels)

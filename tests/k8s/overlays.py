@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from tests.k8s.network import Cluster, Port
-from tests.k8s.objects import BASE, OVERLAYS, Objects, Tree, base
+from tests.k8s.objects import BASE, OVERLAYS, Objects, Tree, base, check_labels
+from tests.k8s.reach import Reach
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Overlay:
     @property
     def policies(self) -> list[Tree]:
         """The NetworkPolicies of the base and its own, for the caller to change."""
-        found = [_document(BASE / "networkpolicy.yaml"), *self._resources()]
+        found = [*_documents(BASE / "networkpolicy.yaml"), *self._resources()]
         policies = [copy.deepcopy(one) for one in found if one["kind"] == "NetworkPolicy"]
         for policy in policies:
             policy["metadata"]["namespace"] = self.namespace
@@ -80,12 +81,18 @@ class Overlay:
         """The cluster that it is for."""
         return Cluster(self.path / "cluster.yaml", self.objects.ports)
 
+    def reach(self, policies: Iterable[Tree], cluster: Cluster | None = None) -> Reach:
+        """Who reaches whom by these policies, in this cluster or the one that it is for."""
+        where = self.cluster() if cluster is None else cluster
+        gateway = where.bearing(self.namespace, self.objects.pod["metadata"]["labels"])
+        check = where.bearing(self.namespace, check_labels())
+        return Reach(list(policies), where, gateway, check)
+
     def _resources(self) -> Iterator[Any]:
         """The objects in files of its own."""
         for name in self.kustomization["resources"]:
             if (self.path / name).is_file():
-                text = (self.path / name).read_text(encoding="utf-8")
-                yield from (one for one in yaml.safe_load_all(text) if one)
+                yield from _documents(self.path / name)
 
     def _variables(self) -> Iterator[Any]:
         """The environment of every patch of the Deployment."""
@@ -105,6 +112,10 @@ def overlays(directory: Path = OVERLAYS) -> list[Overlay]:
 def overlay(name: str) -> Overlay:
     """The one of that name."""
     return Overlay(OVERLAYS / name)
+
+
+def _documents(path: Path) -> Iterator[Any]:
+    yield from (one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one)
 
 
 def _document(path: Path) -> Tree:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from tests.k8s import known
-from tests.k8s.objects import Objects, Tree, matches
+from tests.k8s.objects import Objects, Tree, check_labels, matches
 from twisted_gateway.config.sandbox import SessionsAdapter
 
 Policy = Callable[[Objects], Iterator[str]]
@@ -167,13 +167,16 @@ def coupled(objects: Objects) -> Iterator[str]:
 
 
 def selectors(objects: Objects) -> Iterator[str]:
-    """What selects the gateway's pods does so, and no others."""
-    labels = objects.pod["metadata"]["labels"]
+    """What selects the gateway's pods does so, and no others; policies bind the check's as well."""
+    labels, check = objects.pod["metadata"]["labels"], check_labels()
     for who, selector in _selectors(objects):
-        if not matches(selector, labels):
-            yield f"{who} selects no gateway"
-        elif matches(selector, {}):
+        policy = who.partition(" ")[0].endswith("NetworkPolicy")
+        if matches(selector, {}):
             yield f"{who} selects every pod of the namespace"
+        elif not matches(selector, labels) and not (policy and matches(selector, check)):
+            yield f"{who} selects no gateway"
+        elif matches(selector, check) and not policy:
+            yield f"{who} selects the check's pods"
 
 
 def _selectors(objects: Objects) -> Iterator[tuple[str, Tree]]:

@@ -6,9 +6,9 @@ import re
 
 import yaml
 
-from tests.k8s import network, policies
-from tests.k8s.network import Pod
-from tests.k8s.objects import K8S, Objects, base, matches
+from tests.k8s import policies
+from tests.k8s.network import Port
+from tests.k8s.objects import JOB, Objects, base, matches
 from tests.k8s.overlays import overlays
 from tests.support import TestCase
 
@@ -18,7 +18,7 @@ class JobTests(TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.job = yaml.safe_load((K8S / "integration-test-job.yaml").read_text(encoding="utf-8"))
+        self.job = yaml.safe_load(JOB.read_text(encoding="utf-8"))
         self.objects = Objects((*base().all, self.job))
         self.pod = self.job["spec"]["template"]
 
@@ -45,10 +45,13 @@ class JobTests(TestCase):
         """NetworkPolicies let its pod in where it goes, and no Service takes it for a gateway."""
         labels = self.pod["metadata"]["labels"]
         for each in overlays():
-            pod = Pod.read("check", each.namespace, {"labels": labels}, {})
-            cluster, given = each.cluster(), each.policies
-            let = {p for p in each.own if network.allowed(given, cluster, "ingress", pod, p)}
-            ports = each.objects.ports
-            self.assertEqual({port.number for port in let}, {ports["http"], ports["admin"]})
+            cluster, ports = each.cluster(), each.objects.ports
+            reach = each.reach(each.policies, cluster)
+            self.assertEqual(reach.check, cluster.bearing(each.namespace, labels))
+            wanted = {Port(ports["http"]), Port(ports["admin"])}
+            ways = (("ingress", reach.gateway, reach.check), ("egress", reach.check, reach.gateway))
+            for direction, one, other in ways:
+                let = reach.ways(direction, one).open(other, each.own)
+                self.assertEqual(let, wanted, f"{each.name}: {direction}")
         for service in self.objects.of("Service"):
             self.assertFalse(matches({"matchLabels": service["spec"]["selector"]}, labels))

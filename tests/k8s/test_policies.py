@@ -276,6 +276,18 @@ adapters: {sessions: {namespace: s, image: "registry/session:latest"}}
                 put(lambda o: o.one("NetworkPolicy")["spec"], podSelector=selector),
                 "NetworkPolicy llm-gateway selects every pod",
             )
+        either = {"matchExpressions": [{"key": "app.kubernetes.io/name", "operator": "Exists"}]}
+        self.assertFault(
+            policy,
+            put(lambda o: o.one("PodDisruptionBudget")["spec"], selector=either),
+            "PodDisruptionBudget llm-gateway selects the check's pods",
+        )
+        nobody = {"matchLabels": {"app.kubernetes.io/name": "llm-gateway-chekc"}}
+        self.assertFault(
+            policy,
+            put(lambda o: o.one("NetworkPolicy", "llm-gateway-check")["spec"], podSelector=nobody),
+            "NetworkPolicy llm-gateway-check selects no gateway",
+        )
 
     def test_names(self) -> None:
         """A Secret or account that is not there."""
