@@ -119,7 +119,8 @@ class Gateway(MultiService):
         self.operations.status.setServiceParent(self)
         self.metrics.states = self.operations.states
         self.metrics.history = self.operations.status.history
-        self._service_side = ServiceSide(reactor, self.fleet, self.metrics, self.tenancy)
+        held = self._held = HeldBytes(config.max_held_bytes)
+        self._service_side = ServiceSide(reactor, self.fleet, self.metrics, self.tenancy, held)
         models = Models(
             self.fleet,
             self._client,
@@ -130,7 +131,6 @@ class Gateway(MultiService):
             prefix_key=secrets.token_bytes(16),
         )
         root = Root(models, self.operations, self._service_side)
-        held = HeldBytes(config.max_held_bytes)
         connections = Connections(config.max_connections)
 
         def site(resource: Any, connections: Connections, service_body: Any) -> GatewaySite:
@@ -152,7 +152,6 @@ class Gateway(MultiService):
         if config.admin_listen:
             admin = site(root.admin(), Connections(ADMIN_CONNECTIONS), lambda request: None)
             self._sites += [(place, admin) for place in config.admin_listen]
-        self._held = held
         self._connections = connections
 
     # Start

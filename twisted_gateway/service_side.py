@@ -20,7 +20,7 @@ from twisted_gateway.web.catalogue import Catalogue, Configurations
 from twisted_gateway.web.door import Door
 from twisted_gateway.web.errands import Errands
 from twisted_gateway.web.fleet import Fleet
-from twisted_gateway.web.intake import BodyRule
+from twisted_gateway.web.intake import BodyRule, HeldBytes
 from twisted_gateway.web.legacy import Legacy
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.service_call import Agents
@@ -52,9 +52,12 @@ class ServiceSide:
         fleet: the configuration in force, and whether the process is shutting down.
         metrics: counts.
         tenancy: names tenants.
+        held: bytes held by the process.
     """
 
-    def __init__(self, reactor: Any, fleet: Fleet, metrics: Metrics, tenancy: Tenancy) -> None:
+    def __init__(
+        self, reactor: Any, fleet: Fleet, metrics: Metrics, tenancy: Tenancy, held: HeldBytes
+    ) -> None:
         """Put the parts together; nothing is fetched before `adopt`."""
         # What services are asked may do something there: it is not done twice.
         pooled = UpstreamAgent(reactor, connect_seconds=CONNECT_SECONDS, idempotent_only=True)
@@ -88,7 +91,7 @@ class ServiceSide:
                 replica=replica,
             )
         )
-        errands = Errands(self._agents, reactor, metrics)
+        errands = Errands(self._agents, reactor, metrics, held)
         door = Door(self.guard, name_tenant=name_tenant, is_draining=lambda: fleet.draining)
         self.tokens = TokenEndpoint(door, pooled, reactor, metrics.entered)
         self.services = Services(door, catalogue, errands, metrics.entered)

@@ -353,6 +353,24 @@ class UpstreamMessage(TestCase):
             "a [31m b c",
         )
 
+    def test_encodings(self) -> None:
+        """In ISO-8859-1 it is read too, as its field or it itself has it; never without words."""
+        for body, content_type, message in (
+            (
+                b'{"error": {"message": "zu gro\xdf", "code": 4}}',
+                "a/b; charset=latin1",
+                "zu gro\xdf",
+            ),
+            (b'{"error": {"message": "zu gro\xdf", "code": 4}}', "a/b", "zu gro\ufffd"),
+            (b"zu gro\xdf", "text/plain; charset=iso-8859-1", "zu gro\xdf"),
+            (b"<html><meta charset=latin1><title>zu gro\xdf</title>", "", "zu gro\xdf"),
+            (b"zu gro\xc3\x9f", "text/plain; charset=iso-8859-1", "zu gro\xdf"),
+        ):
+            info = upstream_message(body, content_type)
+            self.assertEqual(info.message, message)
+            self.assertEqual(info.code, 4 if body.startswith(b"{") else None)
+            self.assertEqual(upstream_words(body, content_type), message)
+
     def test_other_forms(self) -> None:
         """TEI, FastAPI, problem documents, Spring, lists, HTML and text."""
         for body, expected in (

@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import TestCase, examples
-from twisted_gateway.core.redaction import redacted, without_addresses
+from twisted_gateway.core.redaction import presentable, redacted, without_addresses
+
+PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8")
 
 
 class RedactionTests(TestCase):
@@ -64,6 +66,8 @@ class AddressTests(TestCase):
             ("host=postgres-rw.db user=foo; server = 'db'", "host=*** user=foo; server = '***'"),
             ("fe80::1%eth0 [fe80::2%eth1]:80 fd00:1::", "*** *** ***"),
             ("lookup gotify: no such host", "lookup ***: no such host"),
+            ("v1.2.3.4:80 srv1.2.3.4 version 10.0.0.1", "v*** srv*** version ***"),
+            ("host = 'abc', gemma-2:9000", "host = '***', ***"),
         ):
             self.assertEqual(without_addresses(text), shown)
 
@@ -77,6 +81,7 @@ class AddressTests(TestCase):
             "max_tokens:4096 exceeded; limit:5000, got:6000",
             "lookup table missing, lookup table-name is: x",
             "version 1.2.3.4, 1.2.3.4.5",
+            "llama.cpp v1.2.3.4, Version: 0.10.1.2, (V8.8.8.8), version=1.2.3.4",
             "a::b C::D face:: cafe::1 ::add AWS::S3::Bucket arn:aws:sqs:eu:0000:q",
             "server.go:1042: panic in a.py:1234",
         ):
@@ -102,3 +107,73 @@ class AddressTests(TestCase):
         if ":" in address:
             before, behind = before.rstrip("_x"), behind.replace(":80", "").replace(":http", "")
         self.assertNotIn(address, without_addresses(before + address + behind))
+
+    @examples(200)
+    @given(
+        st.sampled_from(["v", "V", "_v", "version ", "Version: ", "version=", "srv", "host v"]),
+        st.sampled_from(PRIVATE).flatmap(lambda net: st.ip_addresses(network=net)).map(str),
+        st.sampled_from(["", ".", ":80", ",", " "]),
+    )
+    def test_no_version(self, before: str, address: str, behind: str) -> None:
+        """An address of a private network is none of a version's, whatever it is called."""
+        self.assertNotIn(address, without_addresses(before + address + behind))
+
+    @examples(200)
+    @given(
+        st.sampled_from(["v", "(v", "version ", "is Version: ", "version=", "x v"]),
+        st.tuples(st.sampled_from([0, 1, 8, 11, 126]), *[st.integers(0, 255)] * 3),
+        st.sampled_from(["", ".", ", x", " ", ")", "-rc1"]),
+    )
+    def test_version(self, before: str, numbers: tuple[int, ...], behind: str) -> None:
+        """A version stays as it is."""
+        text = before + ".".join(map(str, numbers)) + behind
+        self.assertEqual(without_addresses(text), text)
+
+    @examples(200)
+    @given(
+        st.lists(
+            st.sampled_from(["model", "max_tokens", "exceeds", "the", "limit", "v2", "no", "pod"])
+            | st.integers(0, 99_999).map(str)
+            | st.floats(0, 9999).map(str)
+            | st.times().map(lambda time: time.isoformat("seconds"))
+            | st.dates().map(str),
+            max_size=8,
+        ),
+        st.sampled_from([" ", ", ", "; ", " (", "=", "/"]),
+    )
+    def test_plain_words(self, words: list[str], between: str) -> None:
+        """Words, numbers and times are no addresses."""
+        text = between.join(words)
+        self.assertEqual(without_addresses(text), text)
+
+
+class PresentableTests(TestCase):
+    """`presentable`."""
+
+    @examples(200)
+    @given(
+        st.integers(0, 450),
+        st.sampled_from(["10.43.12.7:6443", "s3cr3t-t0ken-of-24-chars"]),
+        st.sampled_from(["x", "y ", ". "]),
+    )
+    def test_cut(self, before: int, hidden: str, filler: str) -> None:
+        """Wherever it is cut, no half of what is masked is left."""
+        text = (filler * before)[:before] + " " + hidden + " end" * 200
+        shown = presentable(text, 100, secrets=["s3cr3t-t0ken-of-24-chars"])
+        self.assertLessEqual(len(shown), 100)
+        self.assertNotIn("10.43", shown)
+        self.assertNotIn("s3cr", shown)
+
+    def test_mostly_masked(self) -> None:
+        """Nor at the end of what is looked at, where so much was masked that it would show."""
+        address = "[fd00:1111:2222:3333:4444:5555:6666:7777]:65535"
+        for shift in range(60):
+            shown = presentable("x" * shift + f" {address}" * 20, 100)
+            self.assertNotIn("fd00", shown)
+            self.assertNotIn("[", shown)
+            self.assertIn(" *** ***", shown)
+
+    def test_hosts(self) -> None:
+        """Names that are known to be inside go."""
+        shown = presentable("no route to api.example.com", 100, hosts=["api.example.com"])
+        self.assertEqual(shown, "no route to ***")

@@ -45,14 +45,108 @@ class OutsideTests(TestCase):
             ("?page=2", "?page=2"),
             ("", ""),
             ("mailto:a@b", "mailto:a@b"),
-            ("ftp://engine/x", "ftp://engine/x"),
-            ("myapp://engine/cb", "myapp://engine/cb"),
+            ("ftp://engine.example/x", "ftp://engine.example/x"),
+            ("myapp://cb/engines", "myapp://cb/engines"),
             ("/caf\xe9", "/caf\xe9"),
         ):
             got = Places(self.ENGINES, self.PATHS).outside(inside.encode("latin-1"))
             self.assertEqual(got, outside.encode("latin-1"), inside)
         for broken in (b"http://[engine/", b"//[x"):
             self.assertIsNone(Places(self.ENGINES).outside(broken))
+
+    def test_as_browsers_do(self) -> None:
+        """What a browser takes for the server's host is that, however it is written."""
+        for inside, outside in (
+            ("http:///engine/x", "/x"),
+            ("http:/engine/x", "/x"),
+            ("http:engine/x", "/x"),
+            ("HTTPS:////engine:8000/x", "/x"),
+            ("http:\\\\engine\\x\\y?a\\b", "/x/y?a\\b"),
+            ("http://engine\\@evil.example/x", "/@evil.example/x"),
+            ("\\\\engine/x", "/x"),
+            ("/\\engine/x", "/x"),
+            ("///engine:8000/x", "/x"),
+            (" \x00ht\ttp://en\tgine/x\t", "/x"),
+            ("http://%65ngine/x", "/x"),
+            ("http://a:b@c@engine/x", "/x"),
+            ("http://ENGINE.:8000/x#y", "/x#y"),
+            ("engine:8000/x", "/x"),
+            ("Other.LLM-serving/prefix/x", "/x"),
+            ("other.llm-serving", "/"),
+            ("//a@10.1/x", "/x"),
+            ("http://10.0.0.1/x", "/x"),
+            ("http://0xa.0.1/x", "/x"),
+            ("http://012.0.0.01/x", "/x"),
+            ("http://167772161/x", "/x"),
+            ("http://[::ffff:a00:1]:80/x", "/x"),
+            ("http://[FD00:0::1]/x", "/x"),
+        ):
+            engines = (*self.ENGINES, "http://10.0.0.1:8000", "http://[fd00::1]:8000")
+            got = Places(engines).outside(inside.encode("latin-1"))
+            self.assertEqual(got, outside.encode("latin-1"), inside)
+
+    def test_leads_to_no_gateway(self) -> None:
+        """Nor does the server's name leave with what cannot be made the gateway's."""
+        places = Places([*self.ENGINES, "http://10.0.0.1:8000"], any_port=False)
+        for reference in (
+            "ftp://engine/x",
+            "FTP://u@ENGINE.:21/x",
+            "f\ttp://en\tgine/",
+            "ws://%65ngine:8000/x",
+            "ws://0xa.1/x",
+            "file://engine/x",
+            "myapp://engine/cb",
+            "mailto:root@engine",
+            "view-source:http://engine:8000/",
+            "http://engine@evil.example/x",
+            "http://u:engine:8000@evil.example/x",
+            "//engine@evil.example/x",
+            "engine:800000/x",
+        ):
+            value = reference.encode("latin-1")
+            self.assertIsNone(places.outside(value), reference)
+            self.assertIsNone(places.field(b"location", value), reference)
+            self.assertEqual(places.field(b"link", b"<" + value + b">"), b"<about:invalid>")
+        for reference in (
+            "http://engine.example/engine",
+            "http://my-engine/",
+            "//x.engine/",
+            "https://sso.example/?to=http://engine:8000/",
+            "engine/x",
+            "engines:x",
+            "http://10.0.0.10/x",
+            "http://10.0.0.1.example/x",
+            "http://1e1.0.0.1/",
+            "http://10.0.0.0.1/",
+            "http://99999999999/",
+            "http://08.1/",
+            "http:",
+            "http:///",
+        ):
+            value = reference.encode("latin-1")
+            self.assertEqual(places.outside(value), value)
+
+    @examples(300)
+    @given(
+        st.sampled_from(["http", "HTTPS", "ftp", "ws", "file", "x-app", ""]),
+        st.text("/\\\t", min_size=2, max_size=4),
+        st.sampled_from(["", "u@", "u:p@", "a@b@", "@", "%40@"]),
+        st.sampled_from(["engine", "ENGINE", "engine.", "%65ngine", "en\tgine", "e%6eGine"]),
+        st.sampled_from(["", ":", ":80", ":8000", ":9"]),
+        st.sampled_from(["", "/", "/x", "\\x", "?y", "#z", "/@evil.example", "//evil.example"]),
+    )
+    def test_no_spelling_gets_out(
+        self, scheme: str, slashes: str, user: str, host: str, port: str, rest: str
+    ) -> None:
+        """However the server is named, it is not named outside, and nobody else is either."""
+        text = (f"{scheme}:" if scheme else "") + slashes + user + host + port + rest
+        if not scheme and len(slashes.replace("\t", "")) < 2:
+            return
+        for name in (b"location", b"content-location"):
+            shown = Places(self.ENGINES).field(name, text.encode("latin-1"))
+            if shown is not None:
+                self.assertRegex(shown, rb"\A/(?![/\\])")
+                self.assertNotIn(b"ngine", shown.lower())
 
     @examples(80)
     @given(st.text("/\\.:@?#ae\t\xe9[]", max_size=12), st.sampled_from(["", ":8000", ":x"]))
@@ -129,8 +223,23 @@ class FieldTests(TestCase):
             (b"0, /public/x", b"0, /notes/x"),
             (b"5", b"5"),
             (b"5; url=", b"5; url="),
+            (b"5; url=ftp://10.6.0.1/x", None),
+            (b"url=http://10.6.0.1:3000/public/x", None),
+            (b"soon", b"soon"),
         ):
             self.assertEqual(self.places.field(b"refresh", value), shown)
+
+    def test_beside_references(self) -> None:
+        """What names the server where nobody looks for a reference is left out all the same."""
+        for value in (
+            b'</public/x>; rel="http://10.6.0.1:3000/rels/a"',
+            b'</public/x>; rel=a; title="at HTTP://u@10.6.0.1"',
+            b"</public/x>; rel=a; anchor=http://10.6.0.1/",
+            b"http://10.6.0.%31:3000/public/x; rel=a",
+        ):
+            self.assertIsNone(self.places.field(b"link", value), value)
+        value = b'</public/x>; rel="http://10.6.0.10/rels"; title="//x/10.6.0.1"'
+        self.assertEqual(self.places.field(b"link", value), value.replace(b"public", b"notes"))
 
     def test_cookies(self) -> None:
         """A cookie's path is moved as references are, and the server's own name is no domain."""
@@ -141,6 +250,7 @@ class FieldTests(TestCase):
             ("a=b; Path=/other; Domain=example.com", "a=b; Path=/other; Domain=example.com"),
             ("a=b; Domain=10.6.0.1; Secure", "a=b; Secure"),
             ("a=b; domain=.10.6.0.1", "a=b"),
+            ("a=b; domain=10.6.1", "a=b"),
             ("a=/public; Path; Path=x", "a=/public; Path; Path=x"),
             ("__Host-a=b; Secure; Path=/", "__Host-a=b; Secure; Path=/"),
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.services.stack import ServicesTestCase
 from tests.stack import Client
 from twisted_gateway.core.outcome import Outcome
-from twisted_gateway.web.service_answer import UNCOUNTED_BYTES
+from twisted_gateway.web.reading import UNCOUNTED_BYTES
 
 CONFIG = """
 maxHeldBytes: 250000

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.services.stack import ServicesTestCase
 from tests.stack import Asked, Client
+from twisted_gateway.core.strict_json import MOST_VALUES
 
 CONFIG = """
 adapters:
@@ -65,6 +66,10 @@ class JsonServicesTestCase(ServicesTestCase):
             client = ask()
             self.there.answer(body=body)
             self.assertEqual(client.status, 502, body)
+        client = ask()
+        self.there.answer(body=b"[" + b"0," * MOST_VALUES + b"0]")
+        self.assertEqual(client.status, 502)
+        self.assertIn("its answer has too many values", client.json["detail"])
         client = ask()
         self.there.answer(500, {"detail": f"http://{self.host}/x, db.svc:54, [::1]:80"})
         self.assertEqual(client.json["upstream_message"], "http://***/x, ***, ***")

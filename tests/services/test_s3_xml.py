@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 from urllib.parse import unquote_plus
+from xml.etree import ElementTree
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +25,19 @@ class RefusalTests(TestCase):
     def test_anything(self, body: bytes) -> None:
         """Whatever it is, there are words or none."""
         self.assertIsInstance(s3_xml.refusal(body), str)
+        self.assertIsInstance(s3_xml.refusal(body, "text/xml; charset=latin-1"), str)
+
+    @examples(200)
+    @given(st.text("<>\"'!-?[]CDAT a=/", max_size=40))
+    def test_any_markup(self, text: str) -> None:
+        """No text is taken for a tag of many attributes that the parser takes for another."""
+        body = f"<Error><Code>A</Code><x>{text}</x></Error>".encode()
+        try:
+            ElementTree.fromstring(body)
+        except ElementTree.ParseError:
+            self.assertRaises(BadAnswer, s3_xml.parse, body)
+        else:
+            self.assertEqual(s3_xml.refusal(body), "A")
 
     def test_entities(self) -> None:
         """Entities are not resolved, for a document type is refused."""
@@ -43,10 +58,44 @@ class RefusalTests(TestCase):
             b"<a>" + b"<?b c?>" * s3_xml.MAX_ELEMENTS + b"</a>",
             b"<a " + b" ".join(b'a%d="1"' % number for number in range(40)) + b"/>",
             b"<a " + b" ".join(b"xmlns:a%d='>'" % number for number in range(40)) + b"/>",
+            b"<a>" + b"<![CDATA[x]]>" * 1_000_000 + b"</a>",
         ):
             with self.assertRaisesRegex(BadAnswer, "too many"):
                 s3_xml.parse(body)
         self.assertEqual(len(s3_xml.parse(b"<a>" + b"<b/>" * 20_000 + b"</a>")), 20_000)
+
+    def test_quotation_marks(self) -> None:
+        """They count where they are those of attributes, and nowhere else."""
+        many = "\"'" * 500
+        for inside, said in (
+            (many, many),
+            (f"<![CDATA[<a {many}>]]>", f"<a {many}>"),
+            (f"<!--<a {many}-->x<?p <a {many}?>", "x"),
+        ):
+            error = f"<ErrorResponse><Error><Message>{inside}</Message></Error></ErrorResponse>"
+            self.assertEqual(s3_xml.refusal(error.encode()), said)
+        for count, attribute in itertools.product(
+            (32, 33), ("a{}='\">'", '\n a{} = ">"', "a{}=''")
+        ):
+            tag = " ".join(attribute.format(number) for number in range(count))
+            body = f"<Error {tag}><Code>A</Code></Error>".encode()
+            self.assertEqual(s3_xml.refusal(body), "A" if count == 32 else "")
+
+    def test_encodings(self) -> None:
+        """What is said in ISO-8859-1 is read, as the field or the declaration has it."""
+        error = "<Error><Message>kein Schl\xfcssel</Message></Error>"
+        said = "kein Schl\xfcssel"
+        for declaration, content_type, encoding, shown in (
+            ("<?xml version='1.0' encoding='ISO-8859-1'?>", "", "latin-1", said),
+            ("<?xml version='1.0' encoding='US-ASCII'?>", "application/xml", "latin-1", said),
+            ("", "application/xml; charset=iso-8859-1", "latin-1", said),
+            ("", "", "latin-1", "kein Schl\ufffdssel"),
+            ("", "text/xml; charset=klingon", "latin-1", "kein Schl\ufffdssel"),
+            ("<?xml version='1.0' encoding='latin-1'?>", "", "utf-8", said),
+            ("<?xml version='1.0' encoding='klingon'?>", "", "utf-8-sig", said),
+        ):
+            body = (declaration + error).encode(encoding)
+            self.assertEqual(s3_xml.refusal(body, content_type), shown)
 
     def test_white_space_before(self) -> None:
         """White space before the declaration is none of the document."""
@@ -92,11 +141,17 @@ class ListingTests(TestCase):
                 self.listing(*contents)
 
     def test_encoding(self) -> None:
-        """A document is UTF-8, whatever it calls itself: else its tags could not be found."""
+        """A listing in UTF-8 is that whatever it calls itself; no key is guessed in another one."""
         body = "<ListBucketResult><Prefix>\xe4</Prefix></ListBucketResult>"
         declared = "<?xml version='1.0' encoding='latin-1'?>" + body
         self.assertEqual(s3_xml.listing(declared.encode(), "b")["prefix"], "\xe4")
-        for other in (body.encode("latin-1"), body.encode("utf-16")):
+        self.assertEqual(s3_xml.listing(declared.encode("latin-1"), "b")["prefix"], "\xe4")
+        other_name = declared.replace("latin-1", "koi8-r")
+        for other in (
+            body.encode("latin-1"),
+            body.encode("utf-16"),
+            other_name.encode("latin-1"),
+        ):
             with self.assertRaises(BadAnswer):
                 s3_xml.parse(other)
 

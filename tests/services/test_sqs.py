@@ -7,6 +7,7 @@ from typing import Any
 from tests.services.stack import AUTH, ServicesTestCase
 from tests.stack import Asked, Client
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.strict_json import MOST_VALUES
 from twisted_gateway.services import sqs
 
 CONFIG = (
@@ -340,6 +341,7 @@ class FieldsTests(ServicesTestCase):
             b"\xff",
             b'{"queue": "a", "queue": "b"}',
             b'{"queue": NaN}',
+            b'{"queue": [' + b"0," * MOST_VALUES + b"0]}",
         ):
             client = self.refused(body)
             self.assertEqual(client.status, 400, body)

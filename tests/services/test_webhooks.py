@@ -7,6 +7,7 @@ from typing import Any
 from tests.services.stack import ServicesTestCase, said
 from tests.stack import Asked, Client
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.core.strict_json import MOST_VALUES
 from twisted_gateway.services import gotify
 from twisted_gateway.web import webhooks
 
@@ -257,6 +258,7 @@ class EventTests(WebhooksTestCase):
             {"body": b"[]"},
             {"body": b"\xff"},
             {"body": b"[" * 9999},
+            {"body": b'{"a": [' + b"0," * MOST_VALUES + b"0]}"},
             {"body": b""},
         ):
             client = self.send(**options)

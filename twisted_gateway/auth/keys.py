@@ -7,7 +7,6 @@ kinds of keys that this gateway does not know.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
+
+from twisted_gateway.core import strict_json
 
 MAX_DOCUMENT_BYTES = 262_144
 """The largest document that is read."""
@@ -94,7 +95,7 @@ def read_keys(document: bytes) -> KeySet:
     if len(document) > MAX_DOCUMENT_BYTES:
         raise BadKeys(f"the document has more than {MAX_DOCUMENT_BYTES} bytes")
     try:
-        tree = json.loads(document)
+        tree = strict_json.loads(document)
     except (ValueError, RecursionError):
         raise BadKeys("the document is not JSON") from None
     listed = tree.get("keys") if isinstance(tree, dict) else None

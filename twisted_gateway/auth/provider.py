@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from dataclasses import dataclass
 from urllib.parse import quote_plus, urlencode
@@ -170,7 +169,7 @@ def _error_word(body: bytes) -> str:
     Its sentence is about the gateway, and no client's to read.
     """
     try:
-        tree = json.loads(body)
+        tree = strict_json.loads(body)
     except (ValueError, RecursionError):
         return ""
     word = tree.get("error") if isinstance(tree, dict) else None

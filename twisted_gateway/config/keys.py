@@ -193,8 +193,8 @@ ROOT = Section(
         Key(
             name="maxHeldBytes",
             kind=BYTES,
-            about="All bodies held at once, of requests and of adapters' long documents; past it "
-            "503 queue_full.",
+            about="All that is held at once of request bodies, of adapters' long documents and of "
+            "what services send for these; past it 503 queue_full.",
         ),
         Key(name="maxConnections", kind=Whole(1, 1_000_000), about="Clients connected at once."),
         Key(

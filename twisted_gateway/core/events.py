@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from twisted_gateway.core.charset import decoded
 from twisted_gateway.core.sse import Event
 from twisted_gateway.core.usage import read_usage
 
@@ -237,7 +238,7 @@ def _error(event: Event, body: _Body, kind: str, inner: Raw) -> ErrorInfo | None
     return None
 
 
-def upstream_message(body: bytes) -> ErrorInfo:
+def upstream_message(body: bytes, content_type: str = "") -> ErrorInfo:
     """Read an engine's own account of an error out of its error body, or error event.
 
     Known forms: OpenAI's and llama.cpp's `{"error": {"message", "type", "param", "code"}}`, the
@@ -247,14 +248,15 @@ def upstream_message(body: bytes) -> ErrorInfo:
 
     Args:
         body: the body, or as much of it as was gathered; what exceeds 64 KiB is not looked at.
+        content_type: its `Content-Type`, for its encoding (`charset.decoded`); "" for none.
     """
-    body = body[:MAX_ERROR_BODY_BYTES]
-    tree = _tree(body)
+    text = decoded(body[:MAX_ERROR_BODY_BYTES], content_type)
+    tree = _tree(text)
     info = _info(tree)
-    return msgspec.structs.replace(info, message=info.message or _cut(_words(body, tree)))
+    return msgspec.structs.replace(info, message=info.message or _cut(_words(text, tree)))
 
 
-def upstream_words(body: bytes) -> str:
+def upstream_words(body: bytes, content_type: str = "") -> str:
     """Read the sentence alone out of an error body, whole: some 64 KiB at most.
 
     For who takes something out of it before it is shown: half a credential is none that anybody
@@ -262,12 +264,13 @@ def upstream_words(body: bytes) -> str:
 
     Args:
         body: as for `upstream_message`.
+        content_type: as for `upstream_message`.
     """
-    body = body[:MAX_ERROR_BODY_BYTES]
-    return _words(body, _tree(body))
+    text = decoded(body[:MAX_ERROR_BODY_BYTES], content_type)
+    return _words(text, _tree(text))
 
 
-def _tree(body: bytes) -> Any:
+def _tree(body: bytes | str) -> Any:
     # Errors are rare and small: here a tree is the plainest way to bear every form.
     try:
         return msgspec.json.decode(body)
@@ -275,9 +278,9 @@ def _tree(body: bytes) -> Any:
         return None
 
 
-def _words(body: bytes, tree: Any) -> str:
+def _words(text: str, tree: Any) -> str:
     said = _one_line(_sentence(tree))
-    return said if said or tree in ({}, [], "") else _one_line(_plain(body))
+    return said if said or tree in ({}, [], "") else _one_line(_plain(text))
 
 
 def _sentence(tree: Any) -> str:
@@ -352,8 +355,8 @@ def _code(value: Any) -> str | int | None:
     return _word(value)
 
 
-def _plain(body: bytes) -> str:
-    text = body.decode("utf-8", "replace").strip()
+def _plain(text: str) -> str:
+    text = text.strip()
     if not text.startswith("<"):
         return text
     title = _TITLE.search(text)

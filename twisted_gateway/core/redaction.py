@@ -1,14 +1,14 @@
 """What is kept out of words of others that are shown: credentials, and where services are. Pure.
 
-Both look at whole words. So whoever cuts a text short does it behind them: of half a credential, or
-half an address, nobody could tell any more what it is.
+Both look at whole words. So whoever cuts a text short does it behind them, as `presentable` does:
+of half a credential, or half an address, nobody could tell any more what it is.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 MASK = "***"
 
@@ -55,11 +55,26 @@ _LOOKUP = re.compile(
 )
 _NUMERIC = re.compile(
     r"\[(?P<bracketed>[0-9A-Fa-f:.]{2,45})(?:%\w{1,15})?\](?::[0-9]{1,5})?"
-    r"|(?<![0-9.:])(?<!\bversion )(?P<plain>[0-9]{1,3}(?:\.[0-9]{1,3}){3})(?::[0-9]{1,5})?"
+    r"|(?<![0-9.:])(?P<plain>[0-9]{1,3}(?:\.[0-9]{1,3}){3})(?::[0-9]{1,5})?"
     r"(?![0-9]|\.[0-9])"
     r"|(?<![^\W_])(?<![.:])(?P<bare>[0-9A-Fa-f:]{2,39}(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3})?)"
     r"(?:%\w{1,15})?(?![^\W_]|:|\.[0-9])"
 )
+# What stands in front of four numbers that are those of a version.
+_VERSION = re.compile(r"(?i)\b(?:v|version[ :=]{1,2})\Z")
+_VERSION_CHARACTERS = 11
+# Where services are that are not meant for everybody (RFC 1918, RFC 6598, RFC 3927, loopback).
+_PRIVATE = [
+    IPv4Network(one)
+    for one in (
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+    )
+]
 # What is in use of IPv6's space (RFC 4291, RFC 4193, RFC 6052); `a::b` is more likely a name.
 _USED = [IPv6Network(one) for one in ("2000::/3", "fc00::/7", "fe80::/10", "64:ff9b::/96")]
 
@@ -86,6 +101,12 @@ def without_addresses(text: str, hosts: Iterable[str] = ()) -> str:
     `hosts`; one without dots or hyphens cannot be told from a word (`memory`), nor with a port from
     a limit (`tokens:4096`), and stays unless it has a port and is spoken of as a host.
 
+    In doubt it goes, for a word too few does less harm than an address too many: whatever is called
+    a host (`host = 'x'`), and a name of several parts with four or five digits behind it
+    (`gemma-2:9000`). What looks like an address stays where it is plainly none: times, places in
+    source files, names of C++, and four numbers called a version (`v1.2.3.4`) that have no port and
+    are in no private network.
+
     Args:
         text: somebody else's words.
         hosts: names that are known to be inside, without ports.
@@ -103,6 +124,26 @@ def without_addresses(text: str, hosts: Iterable[str] = ()) -> str:
     return _LOOKUP.sub(rf"\1 {MASK}", text)
 
 
+def presentable(
+    text: str, most_characters: int, *, hosts: Iterable[str] = (), secrets: Iterable[str] = ()
+) -> str:
+    """Give somebody else's words as they may be shown: without either, and only then cut short.
+
+    Args:
+        text: the words; of very many only the first are looked at.
+        most_characters: how many are shown at most.
+        hosts: as for `without_addresses`.
+        secrets: as for `redacted`.
+    """
+    looked_at = 4 * most_characters
+    text = redacted(text, secrets)
+    shown = without_addresses(text[:looked_at], hosts)
+    if len(text) > looked_at and len(shown) <= most_characters:
+        # So much of it was masked that the end of what was looked at would show, cut as it is.
+        shown = shown.rpartition(" ")[0]
+    return shown[:most_characters]
+
+
 def _either_way(character: str) -> str:
     """Give a pattern for a character as it is, or percent-encoded (RFC 3986; `+` for a blank)."""
     if character in _UNRESERVED:
@@ -118,7 +159,18 @@ def _masked(found: re.Match[str]) -> str:
         address = ip_address(found["bracketed"] or found["plain"] or found["bare"])
     except ValueError:
         return found[0]
+    if _is_version(found, address):
+        return found[0]
     return MASK if found["bracketed"] or _is_in_use(address, found[0]) else found[0]
+
+
+def _is_version(found: re.Match[str], address: IPv4Address | IPv6Address) -> bool:
+    before = found.string[max(0, found.start() - _VERSION_CHARACTERS) : found.start()]
+    return (
+        found[0] == found["plain"]
+        and _VERSION.search(before) is not None
+        and not any(address in network for network in _PRIVATE)
+    )
 
 
 def _is_in_use(address: IPv4Address | IPv6Address, text: str) -> bool:

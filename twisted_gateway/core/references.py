@@ -3,6 +3,11 @@
 Whoever is asked through the gateway knows itself by another address, and maybe by other paths. What
 of its answer leads to itself (Location, Link, Refresh, the path of a cookie) is to lead back to the
 gateway, and to name no host inside; what leads elsewhere stays as it is.
+
+A reference is read as browsers read it (https://url.spec.whatwg.org/#url-parsing), which take much
+for a host that is none by RFC 3986: `http:///host/`, backslashes, `//h%6Fst`, `http://0x7f.1/`. One
+that names the server and leads to no gateway (`ftp://host/`) is left out. What stands in a query is
+the server's own, and stays.
 """
 
 from __future__ import annotations
@@ -10,7 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 MOST_REFERENCES = 256
 """How many references one field may hold: one with more is left out."""
@@ -22,7 +28,13 @@ _FORMS: Mapping[bytes, re.Pattern[bytes]] = {
     b"link": re.compile(rb"(?i)(<|\banchor\s*=\s*\")([^<>\"]*)"),
     b"refresh": re.compile(rb"(?i)\A(\s*[0-9.]+(?:\s*[;,]\s*|\s+)(?:url\s*=\s*)?['\"]?)([^'\"]*)"),
 }
+_SCHEME = re.compile(r"(?i)([a-z][a-z0-9+.-]*):")
 _SCHEMES = ("", "http", "https")
+# What browsers take off the ends of a reference, and out of it.
+_ENDS = "".join(map(chr, range(0x21)))
+_BREAKS = re.compile(r"[\t\r\n]")
+_NUMBER = re.compile(r"0x[0-9a-f]{0,8}|[0-9]{1,11}")
+_TAIL = re.compile(r"[?#]")
 _DEFAULT_PORTS = (None, 80, 443)
 # What no browser asks for, in place of what cannot be judged (CSS Values 4, section 4.5.4).
 _NOWHERE = b"about:invalid"
@@ -59,6 +71,29 @@ class Places:
         # Most answers lead nowhere, and need none.
         return [urlsplit(url) for url in self._urls]
 
+    @cached_property
+    def _hosts(self) -> list[str]:
+        return [_host(base.hostname or "") for base in self._bases]
+
+    @cached_property
+    def _named(self) -> re.Pattern[str]:
+        """One of the hosts, as a word of its own."""
+        names = _any_of(self._hosts)
+        return re.compile(rf"(?<![\w.-])(?:{names})(?!\.?[\w-])", re.IGNORECASE)
+
+    @cached_property
+    def _written(self) -> re.Pattern[str]:
+        """A URL with one of the hosts in it."""
+        return re.compile(rf"//[^\s/<>\"']{{0,256}}?{self._named.pattern}", re.IGNORECASE)
+
+    @cached_property
+    def _begun(self) -> re.Pattern[str]:
+        """One of the hosts where a scheme has been forgotten, for it is plainly no path."""
+        dotted = [host for host in self._hosts if "." in host]
+        return re.compile(
+            rf"(?i)(?:(?:{_any_of(self._hosts)}):[0-9]{{1,5}}|(?:{_any_of(dotted)}))(?=[/\\?#]|\Z)"
+        )
+
     def field(self, name: bytes, value: bytes) -> bytes | None:
         """Give a field of an answer as the client is to see it.
 
@@ -77,6 +112,9 @@ class Places:
         found = [one[2] for one in form.finditer(value)]
         if len(found) > MOST_REFERENCES:
             return None
+        if self._written.search(unquote(form.sub(b"", value).decode("latin-1"))):
+            # Nobody follows it there, and it cannot be moved: a relation's name, or no reference.
+            return None
         moved: dict[bytes, bytes] = {}
         for one in found:
             shown = self._shown(one)
@@ -93,44 +131,87 @@ class Places:
         loses its host alone.
 
         Returns:
-            The reference for the client; None for one that nobody can parse.
+            The reference for the client; None for one that nobody can parse, or that names the
+            server and leads to no gateway.
         """
         try:
-            target = urlsplit(reference.decode("latin-1"))
-            own = self._own(target)
+            return self._moved(reference)
         except ValueError:
             return None
-        if not own:
-            return reference
-        path = self._outside_path(target.path, own)
-        return urlunsplit(("", "", path, target.query, target.fragment)).encode("latin-1")
+
+    def _moved(self, reference: bytes) -> bytes | None:
+        """Do as `outside`.
+
+        Raises:
+            ValueError: nobody can parse it.
+        """
+        text = _BREAKS.sub("", reference.decode("latin-1").strip(_ENDS))
+        if self._begun.match(text):
+            text = "//" + text
+        named = _SCHEME.match(text)
+        scheme = "" if named is None else named[1].lower()
+        if scheme not in _SCHEMES:
+            ours = self._is_host(urlsplit(text)) or self._named.search(unquote(text))
+            return None if ours else reference
+        target, own = self._read(scheme, text if named is None else text[named.end() :])
+        if own:
+            path = self._outside_path(target.path, own)
+            return urlunsplit(("", "", path, target.query, target.fragment)).encode("latin-1")
+        # Who goes elsewhere takes no name along that only looks like the place that he goes to; and
+        # another server on the same host is elsewhere.
+        hidden = self._named.search(unquote(target.netloc)) and not self._is_host(target)
+        return None if hidden else reference
+
+    def _is_host(self, target: SplitResult) -> bool:
+        return bool(target.hostname) and _host(target.hostname or "") in self._hosts
+
+    def _read(self, scheme: str, rest: str) -> tuple[SplitResult, Sequence[SplitResult]]:
+        """Take a reference apart; say whose of the bases it is.
+
+        Args:
+            scheme: http, https or "".
+            rest: what follows on it.
+
+        Raises:
+            ValueError: its host or its port is none.
+        """
+        head = _TAIL.split(rest, maxsplit=1)[0]
+        tail = rest[len(head) :]
+        head = head.replace("\\", "/")
+        bare = head.lstrip("/")
+        if scheme or head.startswith("//"):
+            # However many slashes there are, a host comes behind them.
+            target = urlsplit(f"{scheme or 'http'}://{bare}{tail}")
+            own = self._own(target)
+            if own or scheme or (rest.startswith("//") and not head.startswith("///")):
+                return target, own
+            # Nobody writes another's host so: a path was meant.
+            head = f"/{bare}"
+        return urlsplit(head + tail), self._bases if head.startswith("/") else ()
 
     def _own(self, target: SplitResult) -> list[SplitResult]:
-        """Say whose of the bases a reference is.
+        """Say whose of the bases a reference with a host is.
 
         Raises:
             ValueError: its port is none.
         """
-        host = target.hostname
-        if target.scheme not in _SCHEMES:
-            return []
-        if host is None:
-            return [] if target.scheme or not target.path.startswith("/") else self._bases
-        host = host.rstrip(".")
+        host = _host(target.hostname or "")
         return [
             base
-            for base in self._bases
-            if base.hostname == host
-            and (self._any_port or target.port in (*_DEFAULT_PORTS, base.port))
+            for base, name in zip(self._bases, self._hosts, strict=True)
+            if host == name and (self._any_port or target.port in (*_DEFAULT_PORTS, base.port))
         ]
 
     def _shown(self, reference: bytes) -> bytes | None:
         """Do as `outside`; what nobody can parse stays, unless it may name a host inside."""
-        moved = self.outside(reference)
-        if moved is not None:
-            return moved
-        text = reference.decode("latin-1").lower()
-        return None if any((base.hostname or "") in text for base in self._bases) else reference
+        try:
+            return self._moved(reference)
+        except ValueError:
+            return None if self._may_name(reference) else reference
+
+    def _may_name(self, value: bytes) -> bool:
+        text = unquote(_BREAKS.sub("", value.decode("latin-1"))).lower()
+        return any(host in text for host in self._hosts if host)
 
     def _outside_path(self, path: str, own: Sequence[SplitResult]) -> str:
         # A second slash in front (a backslash counts with browsers) would name a host again.
@@ -161,7 +242,7 @@ class Places:
         return b";".join(kept)
 
     def _is_own_name(self, domain: str) -> bool:
-        return domain.strip(".").lower() in [base.hostname for base in self._bases]
+        return _host(domain.lstrip(".")) in self._hosts
 
     def _cookie_path(self, path: str) -> str:
         bare = path.rstrip("/")
@@ -169,6 +250,39 @@ class Places:
             # It is for all of the server's paths, which are those below the prefix outside.
             return self._prefix
         return self._outside_path(path, self._bases)
+
+
+def _any_of(names: Sequence[str]) -> str:
+    return "|".join(re.escape(name) for name in names if name) or "(?!)"
+
+
+def _host(name: str) -> str:
+    """Give a host in the one form that browsers make of it; Unicode's names stay as they are."""
+    name = unquote(name).lower().rstrip(".")
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return _odd_address(name) or name
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+def _odd_address(name: str) -> str | None:
+    """Read `10.1`, `0xa.1` and `167772161` as browsers do (WHATWG URL, the IPv4 parser)."""
+    numbers = name.split(".")
+    if len(numbers) > 4 or not all(map(_NUMBER.fullmatch, numbers)):
+        return None
+    try:
+        *first, last = map(_number, numbers)
+        return str(IPv4Address(bytes(first) + last.to_bytes(4 - len(first), "big")))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(text: str) -> int:
+    if text.startswith("0x"):
+        return int(text[2:] or "0", 16)
+    return int(text, 8 if text.startswith("0") else 10)
 
 
 def _path_of(base: SplitResult) -> str:

@@ -149,8 +149,19 @@ class Upstream(Protocol):
     async def read(self, answer: UpstreamResponse, limit_bytes: int) -> bytes:
         """Read an answer's body whole.
 
+        Beyond its first 64 KiB it counts against `maxHeldBytes` as it comes in, until the next one
+        is read or the operation has ended: of all but the last an operation keeps little.
+
         Raises:
             BadAnswer: it is longer than `limit_bytes`, or broke off.
+            Problem: 503, the process holds too much already; the connection is dropped.
+        """
+
+    def count(self, size_bytes: int) -> None:
+        """Count an answer that came another way than by `read`, as `read` counts what it reads.
+
+        Raises:
+            Problem: 503, the process holds too much already.
         """
 
     async def call(self, url: str, start: Callable[[Pairs], Deferred[T]]) -> T:

@@ -61,7 +61,8 @@ async def check(upstream: Upstream, answer: UpstreamResponse, good: Collection[i
     if answer.code < 400:
         answer.abort()
         raise BadAnswer(f"it answered with status {answer.code}")
-    raise refused(answer, upstream_words(await error_body(upstream, answer)))
+    body = await error_body(upstream, answer)
+    raise refused(answer, upstream_words(body, first(answer, b"Content-Type")))
 
 
 def refused(
@@ -109,10 +110,12 @@ def parsed(body: bytes) -> Any:
     """Read JSON.
 
     Raises:
-        BadAnswer: it is none.
+        BadAnswer: it is none, or has more values than `strict_json.MOST_VALUES`.
     """
     try:
         return strict_json.loads(body)
+    except strict_json.TooManyValues:
+        raise BadAnswer("its answer has too many values") from None
     except (ValueError, RecursionError):
         raise BadAnswer("its answer is not JSON") from None
 

@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+from twisted_gateway.core.charset import decoded, is_told
 from twisted_gateway.services.adapter import BadAnswer
 
 MAX_DEPTH = 16
@@ -19,8 +20,8 @@ MAX_DEPTH = 16
 MAX_ELEMENTS = 50_000
 """How many elements a document may have; a listing of 1000 objects has some 12,000."""
 
-MAX_QUOTES = 64
-"""How many quotation marks may follow on a `<` before the next; attributes have two each."""
+MAX_ATTRIBUTES = 32
+"""How many attributes an element may have, declarations of namespaces among them."""
 MAX_NAMES = 1000
 """How many objects, and how many prefixes, a listing holds at most; so S3 has it."""
 MAX_NAME_CHARACTERS = 3072
@@ -28,13 +29,20 @@ MAX_NAME_CHARACTERS = 3072
 
 Element = ElementTree.Element
 
-# No `<` stands in a tag, so each search ends with the tag and its text: it costs what these have.
-_MANY_ATTRIBUTES = re.compile(f"<(?:[^<\"']*[\"']){{{MAX_QUOTES + 1}}}")
+# What is no element is passed over, to the end where it does not end itself: in it, and in text,
+# quotation marks are nothing. No `<` stands in a tag, and nothing is tried in two ways, so that all
+# of it costs what the document has of characters.
+_MARKUP = re.compile(
+    r"(?s)<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)"
+    r"|(?P<doctype><!DOCTYPE)"
+    r"|(?P<many><(?![!?])[^<>\"']*+"
+    rf"(?:(?:\"[^<\"]*+\"|'[^<']*+')[^<>\"']*+){{{MAX_ATTRIBUTES + 1}}})"
+)
 _ESCAPES = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 
 
 class _Plain(ElementTree.TreeBuilder):
-    """Builds a tree, and bears no document type, and no more than a listing has."""
+    """Builds a tree, and bears no more than a listing has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,9 +66,6 @@ class _Plain(ElementTree.TreeBuilder):
         self._count_one()
         return super().pi(target, text)
 
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        raise BadAnswer("its answer is XML with a document type")
-
     def _count_one(self) -> None:
         self._count += 1
         if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
@@ -68,20 +73,42 @@ class _Plain(ElementTree.TreeBuilder):
 
 
 def parse(body: bytes) -> Element:
-    """Read a document, whose encoding is UTF-8, whatever it says of that.
+    """Read a document, in UTF-8, or in ISO-8859-1 if it says so and is not UTF-8 all the same.
 
     Raises:
-        BadAnswer: it is no XML, has a document type, or too many elements or attributes.
+        BadAnswer: it is no XML, in another encoding, has a document type, or too many elements or
+            attributes.
     """
+    # S3 may have sent white space before it knew what to say.
+    body = body.lstrip()
+    if not is_told(body):
+        # A key of which something is replaced would be that of another object.
+        raise BadAnswer("its answer is not XML in UTF-8")
+    return _tree(decoded(body))
+
+
+def _tree(words: str) -> Element:
+    _check_markup(words)
     try:
-        # S3 may have sent white space before it knew what to say.
-        words = body.lstrip().decode("utf-8-sig")
-        if _MANY_ATTRIBUTES.search(words):
-            # The parser tells of a tag when it has all of it, and takes seconds for a million.
-            raise BadAnswer("its answer is XML of too many attributes")
         return ElementTree.fromstring(words, ElementTree.XMLParser(target=_Plain()))
     except (ElementTree.ParseError, ValueError, LookupError):
         raise BadAnswer("its answer is not XML") from None
+
+
+def _check_markup(words: str) -> None:
+    """Refuse what the parser tells of too late.
+
+    It tells of a tag when it has all of it, and takes seconds for a million attributes; and of a
+    document type it reads on whatever its handler raises.
+    """
+    # An element has two of them, and a third where its text is a CDATA section.
+    if words.count("<") > 3 * MAX_ELEMENTS:
+        raise BadAnswer("its answer is XML of too many elements")
+    for found in _MARKUP.finditer(words):
+        if found["many"]:
+            raise BadAnswer("its answer is XML of too many attributes")
+        if found["doctype"]:
+            raise BadAnswer("its answer is XML with a document type")
 
 
 def listing(body: bytes, bucket: str) -> dict[str, Any]:
@@ -112,14 +139,18 @@ def listing(body: bytes, bucket: str) -> dict[str, Any]:
     }
 
 
-def refusal(body: bytes) -> str:
+def refusal(body: bytes, content_type: str = "") -> str:
     """Give the code and the message of an `Error`, whole; "" where the body is none.
 
     AWS's other services wrap it in an `ErrorResponse`. Its other members are not read: stores
     repeat there what was signed.
+
+    Args:
+        body: the document, in whatever encoding: a character that cannot be told is U+FFFD.
+        content_type: its `Content-Type`; "" for none.
     """
     try:
-        root = parse(body)
+        root = _tree(decoded(body.lstrip(), content_type))
     except BadAnswer:
         return ""
     if _name(root) == "ErrorResponse":

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.config.adapters import SqsAdapter
+from twisted_gateway.core import strict_json
 from twisted_gateway.services import s3_xml
 from twisted_gateway.services.adapter import (
     Answer,
@@ -251,7 +252,11 @@ class Sqs:
             self._queues.pop(request.parameters.get("queue", ""), None)
         said = ": ".join(part for part in (code, words) if part)
         # Who is refused at the door is told so in XML.
-        raise refused(answer, said or s3_xml.refusal(body), secrets=self._secrets)
+        raise refused(
+            answer,
+            said or s3_xml.refusal(body, first(answer, b"Content-Type")),
+            secrets=self._secrets,
+        )
 
 
 def _message(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,7 +291,7 @@ def _said(body: bytes) -> tuple[str, str]:
     the host that it was asked by.
     """
     try:
-        tree = json.loads(body)
+        tree = strict_json.loads(body)
     except (ValueError, RecursionError):
         return "", ""
     if not isinstance(tree, dict):

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
@@ -26,8 +27,12 @@ from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused
 from twisted_gateway.services.workflow import Listing, Page
 from twisted_gateway.upstream.errors import AnswerTimedOut, ConnectFailed, UpstreamError
 
-MAX_ANSWER_BYTES = 16_777_216
-"""The largest page that is read."""
+MAX_ANSWER_BYTES = 4_194_304
+"""The largest page that is read, which is what gRPC takes by default, and Temporal counts on.
+
+https://docs.temporal.io/self-hosted-guide/defaults: who shows much in few executions (memos go up
+to 2 MiB) asks for fewer of them.
+"""
 
 _METHOD = "/temporal.api.workflowservice.v1.WorkflowService/ListWorkflowExecutions"
 # ASCII-Value of gRPC's protocol over HTTP/2.
@@ -39,7 +44,6 @@ _NO_CONNECTION = re.compile(
     r"|broken pipe|goaway|stream removed|transport (is )?clos|endpoint (clos|read|write)"
     r"|(keepalive|ping|settings).*time|channel (is )?(shut|clos)|handshake"
 )
-_UNREADABLE = "Exception deserializing response!"
 _TOO_LARGE = "eceived message larger than max"
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
@@ -130,7 +134,7 @@ class Temporal:
         if answered.called:
             return
         try:
-            result = call.result()
+            result: bytes = call.result()
         except (grpc.RpcError, grpc.FutureCancelledError):
             answered.errback(fault_of(call))
         else:
@@ -146,7 +150,9 @@ class Temporal:
         self._method = self._channel.unary_unary(
             _METHOD,
             request_serializer=ListWorkflowExecutionsRequest.SerializeToString,
-            response_deserializer=ListWorkflowExecutionsResponse.FromString,
+            # Pages that wait for the reactor are not to be trees, which are larger, until it is
+            # their turn.
+            response_deserializer=None,
         )
 
     def _close_if_idle(self) -> None:
@@ -176,10 +182,8 @@ def fault_of(call: Call) -> Refused | UpstreamError:
     # gRPC gives no other mark of what it says itself; those words may hold addresses.
     if code is grpc.StatusCode.UNAVAILABLE and _NO_CONNECTION.search(words):
         return ConnectFailed("the connection failed")
-    if code is grpc.StatusCode.INTERNAL and words == _UNREADABLE:
-        return BadAnswer("its answer is not the message that it should be")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in words:
-        return BadAnswer("its answer is too long")
+        return BadAnswer(f"its page is over {MAX_ANSWER_BYTES} bytes; ask for a smaller page_size")
     status = STATUSES.get(code)
     if status is None:
         return BadAnswer(f"the call ended with {code.name}")
@@ -187,15 +191,20 @@ def fault_of(call: Call) -> Refused | UpstreamError:
     return Refused(status, f"{code.name}: {words}")
 
 
-def page_of(answer: ListWorkflowExecutionsResponse) -> Page:
+def page_of(message: bytes) -> Page:
     """Give an answer as clients are shown it.
 
     Raises:
-        BadAnswer: it holds what protobuf takes from the wire and refuses to show, as a time that is
-            none.
+        BadAnswer: it is no such message, or holds what protobuf takes from the wire and refuses to
+            show, as a time that is none.
     """
     try:
-        return Page([_execution(one) for one in answer.executions], answer.next_page_token)
+        answer = ListWorkflowExecutionsResponse.FromString(message)
+    except DecodeError:
+        raise BadAnswer("its answer is not the message that it should be") from None
+    try:
+        executions = [_execution(one) for one in answer.executions]
+        return Page(executions, answer.next_page_token, len(message))
     except (ValueError, OverflowError):
         # The latter is what protobuf 4.25 says of a time beyond all calendars.
         raise BadAnswer("its answer has values that it cannot have") from None

@@ -58,10 +58,12 @@ class Page:
     Attributes:
         executions: as clients are shown them.
         next_page_token: b"" behind the last page.
+        size_bytes: the length of the message that it came in.
     """
 
     executions: Sequence[Mapping[str, Any]]
     next_page_token: bytes
+    size_bytes: int
 
 
 class Lister(Protocol):
@@ -136,6 +138,7 @@ class Workflow:
         page = await request.upstream.call(
             self._url, lambda metadata: self._lister.list(listing, metadata)
         )
+        request.upstream.count(page.size_bytes)
         return Document(
             {
                 "executions": [dict(one) for one in page.executions],

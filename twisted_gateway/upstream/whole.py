@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +38,9 @@ class WholeAnswer:
     body: bytes
 
 
-def _nobody() -> None:
-    """Nobody asks."""
+def _any(_: int) -> bool:
+    """Nobody asks, and so none is one too many."""
+    return True
 
 
 async def read_whole(
@@ -47,7 +49,7 @@ async def read_whole(
     *,
     limit_bytes: int,
     seconds: float | None,
-    heard: Callable[[], None] = _nobody,
+    heard: Callable[[int], bool] = _any,
 ) -> tuple[bytes, bool]:
     """Read a body, and say whether what was read is all of it.
 
@@ -59,13 +61,15 @@ async def read_whole(
         clock: for the bound on the time.
         limit_bytes: the bound on its size.
         seconds: the bound on all of it; None: whoever is told by `heard` bounds it.
-        heard: called with every piece that comes.
+        heard: called with the size in bytes of every piece that comes, up to the limit; where it
+            says False there is no room for it: the connection is dropped, and b"" given.
     """
     reader = _Reader(limit_bytes, heard)
     answer.deliverBody(reader)
     bound = None if seconds is None else clock.callLater(seconds, reader.cut)
     try:
-        return await reader.done
+        whole = await reader.done
+        return reader.taken(), whole
     finally:
         if bound is not None and bound.active():
             bound.cancel()
@@ -143,20 +147,36 @@ async def within(asked: Deferred[Any], clock: IReactorTime, seconds: float) -> A
 
 
 class _Reader(Protocol):
-    """Reads a body up to a limit; what is more is cut off, with the connection."""
+    """Reads a body up to a limit; what is more is cut off, with the connection.
 
-    def __init__(self, limit_bytes: int, heard: Callable[[], None]) -> None:
+    Attributes:
+        done: fires when no more comes, with whether that is all; cancelling drops the connection.
+    """
+
+    def __init__(self, limit_bytes: int, heard: Callable[[int], bool]) -> None:
         self._limit_bytes = limit_bytes
         self._heard = heard
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self.done: Deferred[tuple[bytes, bool]] = Deferred(self._abort)
+        # One block that grows, for many small ones leave holes in memory that nobody gives back.
+        self._come = io.BytesIO()
+        self.done: Deferred[bool] = Deferred(self._abort)
+
+    def taken(self) -> bytes:
+        """Give what has come, once: whoever asks has the only copy, and frees it by letting go."""
+        come, self._come = self._come, io.BytesIO()
+        return come.getvalue()
 
     def dataReceived(self, data: bytes) -> None:
-        self._heard()
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size > self._limit_bytes:
+        if self.done.called:
+            # The connection, which is cut, has had it already.
+            return
+        room = self._limit_bytes - self._come.tell()
+        if len(data) > room:
+            self._come.write(data[:room])
+            self.cut()
+        elif self._heard(len(data)):
+            self._come.write(data)
+        else:
+            self._come = io.BytesIO()
             self.cut()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -169,7 +189,7 @@ class _Reader(Protocol):
 
     def _finish(self, *, whole: bool) -> None:
         if not self.done.called:
-            self.done.callback((b"".join(self._pieces)[: self._limit_bytes], whole))
+            self.done.callback(whole)
 
     def _abort(self, _: object) -> None:
         transport: Any = self.transport

@@ -20,6 +20,7 @@ from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.upstream.errors import UpstreamError
 from twisted_gateway.web import service_problems as problems
 from twisted_gateway.web.exchange import Exchange
+from twisted_gateway.web.intake import HeldBytes
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.service_answer import send_answer
 from twisted_gateway.web.service_call import Agents, Called, ServiceCall
@@ -52,15 +53,19 @@ class Errands:
         agents: reach the services.
         clock: for timers.
         events: the metrics.
+        held: bytes held by the process.
     """
 
     _log = RequestLogger()
 
-    def __init__(self, agents: Agents, clock: IReactorTime, events: ServiceEvents) -> None:
+    def __init__(
+        self, agents: Agents, clock: IReactorTime, events: ServiceEvents, held: HeldBytes
+    ) -> None:
         """Take what the class documents."""
         self._agents = agents
         self._clock = clock
         self._events = events
+        self._held = held
         self._repeats = Repeats(clock)
 
     async def answer(self, request: GatewayRequest, called: Called, ask: Ask) -> Outcome:
@@ -115,6 +120,7 @@ class Errands:
             called,
             exchange,
             upload,
+            self._held,
             took=lambda seconds: self._events.upstream("", seconds, exchange.trace.exemplar),
             give_up=give_up,
         )
@@ -122,12 +128,15 @@ class Errands:
     async def run(self, call: ServiceCall, errand: Errand) -> Answer:
         """Have an errand run. Cancelling gives up what it waits for.
 
+        What it has read counts no more when it has ended: what is left of that is its answer.
+
         Args:
             call: its way to the service.
             errand: what is done there.
 
         Raises:
-            Problem: the service's own refusal; 502, 504.
+            Problem: the service's own refusal; 502, 504; 503, what was read does not go into
+                `maxHeldBytes`.
         """
         service = call.called.name
         try:
@@ -138,6 +147,8 @@ class Errands:
         except UpstreamError as fault:
             self._complain(service, type(fault).__name__, fault.reason)
             raise problems.failed(f"The service {service}", fault) from fault
+        finally:
+            call.let_go()
 
     def _complain_of_refusal(self, service: str, refusal: Refused) -> None:
         """Say what concerns the operator: the gateway's own key or token, and failures."""

@@ -24,7 +24,7 @@ MAX_IDLE_BODY_BYTES = 65_536
 
 
 class HeldBytes:
-    """How many bytes of request bodies the process holds, against one bound for all.
+    """How many bytes the process holds, of bodies and documents, against one bound for all.
 
     Attributes:
         now: bytes held.

@@ -103,7 +103,7 @@ def read_fields(headers: Headers, body: bytes) -> Mapping[str, Any]:
             outcome=Outcome.BAD_REQUEST,
         )
     try:
-        tree = strict_json.loads(body.decode("utf-8"), _Members())
+        tree = strict_json.loads(body, _Members())
     except (ValueError, RecursionError):
         tree = None
     if not isinstance(tree, dict):

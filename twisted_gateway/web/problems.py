@@ -13,6 +13,9 @@ from twisted_gateway.upstream.errors import (
     UpstreamError,
 )
 
+HELD_RETRY_AFTER_SECONDS = 5.0
+"""When whoever came while too much was held may try again."""
+
 
 def internal_error() -> Problem:
     """A fault of the gateway's own: what it was is in the log, not in the answer."""

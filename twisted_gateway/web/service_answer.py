@@ -11,6 +11,7 @@ from twisted.web.http import RESPONSES
 from twisted_gateway.core.outcome import Outcome
 from twisted_gateway.services.adapter import Answer, Document, Passed
 from twisted_gateway.web.problems import held_too_much
+from twisted_gateway.web.reading import UNCOUNTED_BYTES
 from twisted_gateway.web.relay import End, Relay
 from twisted_gateway.web.reply import Reply
 from twisted_gateway.web.request import GatewayRequest
@@ -18,9 +19,6 @@ from twisted_gateway.web.service_call import ServiceCall
 
 STALL_SECONDS = 60.0
 """How long a client may take nothing while data waits for it."""
-
-UNCOUNTED_BYTES = 65_536
-"""How long a document may be that is written at once, and counted nowhere."""
 
 _PIECE_BYTES = 131_072
 

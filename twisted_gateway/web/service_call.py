@@ -24,6 +24,9 @@ from twisted_gateway.upstream.response import UpstreamResponse
 from twisted_gateway.upstream.whole import ask, read_whole
 from twisted_gateway.web.background import Afterwards, shielded
 from twisted_gateway.web.exchange import Exchange
+from twisted_gateway.web.intake import HeldBytes
+from twisted_gateway.web.problems import HELD_RETRY_AFTER_SECONDS, held_too_much
+from twisted_gateway.web.reading import Reading
 from twisted_gateway.web.service_problems import client_silent, silent
 from twisted_gateway.web.silence import Silence
 from twisted_gateway.web.upload import Upload
@@ -91,6 +94,7 @@ class ServiceCall:
         called: whose service it is.
         exchange: the book.
         upload: the request's body, where it is passed on.
+        held: bytes held by the process, which what is read counts towards.
         took: told how many seconds the service took, from the first request to its answer's end.
         give_up: called with what the client is to be told when nobody was heard.
     """
@@ -104,6 +108,7 @@ class ServiceCall:
         called: Called,
         exchange: Exchange,
         upload: Upload | None,
+        held: HeldBytes,
         took: Callable[[float], None],
         give_up: Callable[[Problem], object],
     ) -> None:
@@ -114,6 +119,7 @@ class ServiceCall:
         self.hosts: set[str] = set()
         self._exchange = exchange
         self._upload = upload
+        self._reading = Reading(held)
         self._took = took
         self._give_up = give_up
         self._sent_at: float | None = None
@@ -134,6 +140,10 @@ class ServiceCall:
         self._end_span(outcome)
         if self._sent_at is not None:
             self._took(self._clock.seconds() - self._sent_at)
+
+    def let_go(self) -> None:
+        """What has been read is done with."""
+        self._reading.release()
 
     def heard(self) -> None:
         """Bytes came, or were taken."""
@@ -225,6 +235,15 @@ class ServiceCall:
 
     async def read(self, answer: UpstreamResponse, limit_bytes: int) -> bytes:
         """See `Upstream.read`."""
+        self._reading.release()
+        fits = True
+
+        def came(count: int) -> bool:
+            nonlocal fits
+            self.heard()
+            fits = self._reading.add(count)
+            return fits
+
         body, whole = await read_whole(
             answer,
             self._clock,
@@ -232,12 +251,20 @@ class ServiceCall:
             # Where silence is timed that is the bound: a store may send white space for minutes
             # while it puts an upload's parts together.
             seconds=None if self._silence is not None else self.called.timeout_seconds,
-            heard=self.heard,
+            heard=came,
         )
+        if not fits:
+            raise held_too_much(HELD_RETRY_AFTER_SECONDS)
         if not whole:
             raise BadAnswer("its answer is too long, too slow or broke off")
         self.heard()
         return body
+
+    def count(self, size_bytes: int) -> None:
+        """See `Upstream.count`."""
+        self._reading.release()
+        if not self._reading.add(size_bytes):
+            raise held_too_much(HELD_RETRY_AFTER_SECONDS)
 
     def afterwards(self, method: str, url: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """See `Upstream.afterwards`."""
@@ -268,11 +295,13 @@ class ServiceCall:
         except Refused:
             # Nothing was begun.
             return
-        except (CancelledError, UpstreamError):
+        except (CancelledError, Problem, UpstreamError):
             self._leave_undone("it did not say what it had begun")
         finally:
             if bound.active():
                 bound.cancel()
+            # It was read when the request that it was read for had let go of all.
+            self.let_go()
 
     def _unbind(self) -> None:
         """From here on nobody need be heard."""

@@ -7,7 +7,7 @@ from itertools import islice
 
 from twisted_gateway.core.errors import Problem
 from twisted_gateway.core.outcome import Outcome
-from twisted_gateway.core.redaction import without_addresses
+from twisted_gateway.core.redaction import presentable
 from twisted_gateway.services.adapter import Refused
 from twisted_gateway.upstream.errors import AnswerTimedOut, ConnectTimedOut, UpstreamError
 
@@ -17,7 +17,6 @@ MOST_NAMES = 20
 MOST_MESSAGE_CHARACTERS = 2000
 """How much of a service's own words is shown."""
 
-_LOOKED_AT_CHARACTERS = 4 * MOST_MESSAGE_CHARACTERS
 
 _OF_THE_GATEWAY = frozenset({401, 407})
 
@@ -40,7 +39,7 @@ class ServiceRefusal(Problem):
             refusal: its status and words.
             hosts: the names of the hosts that were asked, which no client is to see.
         """
-        message = _shown(refusal.message, hosts)
+        message = presentable(refusal.message, MOST_MESSAGE_CHARACTERS, hosts=hosts)
         self.wordless = f"The service {service} answered {refusal.status}."
         super().__init__(
             "service_refused",
@@ -54,15 +53,6 @@ class ServiceRefusal(Problem):
             },
             headers=refusal.headers,
         )
-
-
-def _shown(words: str, hosts: Iterable[str]) -> str:
-    """Give words without addresses, bounded: what is cut is no longer known for one."""
-    shown = without_addresses(words[:_LOOKED_AT_CHARACTERS], hosts)
-    if len(words) > _LOOKED_AT_CHARACTERS and len(shown) <= MOST_MESSAGE_CHARACTERS:
-        # So much of them were addresses that what was looked at ends in what is shown.
-        shown = shown.rpartition(" ")[0]
-    return shown[:MOST_MESSAGE_CHARACTERS]
 
 
 def unknown_service(name: str | None, known: Iterable[str]) -> Problem:

@@ -28,7 +28,7 @@ from twisted_gateway.web.intake import MAX_IDLE_BODY_BYTES, BodyRule, HeldBytes
 from twisted_gateway.web.legacy import Legacy
 from twisted_gateway.web.models import Models
 from twisted_gateway.web.operations import Operations
-from twisted_gateway.web.problems import internal_error
+from twisted_gateway.web.problems import HELD_RETRY_AFTER_SECONDS, internal_error
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.services import Services, is_for_service
 from twisted_gateway.web.target import has_controls, malformed_target
@@ -106,7 +106,7 @@ class GatewaySite(Site):
     protocol = cast(Any, GatewayChannel)
     requestFactory = GatewayRequest
     displayTracebacks = False
-    retry_after_seconds = 5.0
+    retry_after_seconds = HELD_RETRY_AFTER_SECONDS
     noisy = False
     reactor: IReactorTime
 

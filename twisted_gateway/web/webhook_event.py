@@ -83,15 +83,15 @@ def _word(headers: Headers, names: Sequence[bytes]) -> str:
 
 def _tree(body: bytes) -> dict[str, Any]:
     try:
-        tree = strict_json.loads(body.decode("utf-8"))
+        tree = strict_json.loads(body)
     except (ValueError, RecursionError):
         tree = None
     if not isinstance(tree, dict):
         raise Problem(
             "malformed_event",
             400,
-            "The event is not a JSON object in UTF-8; the webhook's content type is to be "
-            "application/json.",
+            f"The event is not a JSON object in UTF-8 of at most {strict_json.MOST_VALUES} values; "
+            "the webhook's content type is to be application/json.",
             outcome=Outcome.BAD_REQUEST,
         )
     return tree

@@ -3,7 +3,7 @@
 What a real one does that matters here it does too: it validates every object strictly, judges by
 RBAC rules and by quota (before it looks whether the object is there already), lets pods end in
 their own time, refuses what is there already, what has changed since, and versions too old to watch
-from. Behind it is `Cluster`.
+from, or to go on with a list of. Behind it is `Cluster`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ MANIFEST = Path(__file__).parents[3] / "k8s" / "components" / "sandboxes" / "rba
 NAMESPACE = "poimen"
 """Of the sandboxes; an overlay puts it into the manifest."""
 
+_APPLY = "application/apply-patch+yaml"
 _PATH = re.compile(r"/(?:api|apis/([a-z0-9.]+))/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?")
 _KINDS = {
     "pods": ("", "Pod"),
@@ -85,6 +86,8 @@ class ApiServer(Cluster):
         self.fail: Trouble = lambda verb, resource, name: None
         self.lose: Trouble = lambda verb, resource, name: None
         self.allowed: set[tuple[str, str, bool]] = set()
+        # Of lists that have been given in part: version, and what is left.
+        self._lists: list[tuple[int, list[Tree]]] = []
 
     def handle(self, request: Request) -> Reply:
         """Answer a request."""
@@ -129,13 +132,13 @@ class ApiServer(Cluster):
         if verb == "get":
             return Reply(200, copy.deepcopy(self._find(resource, name)))
         if verb == "delete":
-            return self._delete(resource, name, json.loads(request.body or b"{}"))
+            return self._delete(resource, name, _options(request))
         tree = self._read(resource, request)
         if verb == "create":
             return self._create(resource, tree)
         if verb == "update":
             return self._update(resource, name, tree)
-        return self._apply(place, name, tree, request, query)
+        return self._apply(place, name, tree, query)
 
     def _authorise(self, group: str, namespace: str, resource: str, verb: str, name: str) -> None:
         for rule in self.rules:
@@ -158,9 +161,10 @@ class ApiServer(Cluster):
         )
 
     def _read(self, resource: str, request: Request) -> Tree:
-        kinds = ("application/json", "application/apply-patch+yaml")
-        if request.headers.get("content-type") not in kinds:
-            raise Invalid(415, "UnsupportedMediaType", "the body is not in a supported format")
+        if request.method != "PATCH":
+            _check_type(request)
+        elif request.headers.get("content-type") != _APPLY:
+            raise Invalid(415, "UnsupportedMediaType", "no such patch type here")
         tree: Tree = json.loads(request.body)
         group, kind = _KINDS[resource]
         if tree.get("kind") != kind or tree.get("apiVersion") != (f"{group}/v1" if group else "v1"):
@@ -206,16 +210,9 @@ class ApiServer(Cluster):
         return Reply(200, copy.deepcopy(found))
 
     def _apply(
-        self,
-        place: tuple[str, str, str],
-        name: str,
-        tree: Tree,
-        request: Request,
-        query: dict[str, str],
+        self, place: tuple[str, str, str], name: str, tree: Tree, query: dict[str, str]
     ) -> Reply:
         group, namespace, resource = place
-        if request.headers["content-type"] != "application/apply-patch+yaml":
-            raise Invalid(415, "UnsupportedMediaType", "no such patch type here")
         if not query.get("fieldManager"):
             raise Invalid(422, "Invalid", "fieldManager: Required value: for apply patch")
         check_applied(tree["spec"])
@@ -259,19 +256,42 @@ class ApiServer(Cluster):
                 )
 
     def _list(self, resource: str, query: dict[str, str]) -> Reply:
-        after = base64.b64decode(query.get("continue", "")).decode()
         limit = int(query.get("limit", "500"))
-        found = [
-            tree
-            for (kind, name), tree in sorted(self.objects.items())
-            if kind == resource and name > after and matches(tree, query.get("fieldSelector", ""))
-        ]
-        page, rest = found[:limit], found[limit:]
-        metadata = {"resourceVersion": str(self._version)}
+        selector = query.get("fieldSelector", "")
+        if "continue" in query:
+            version, left = self._left_of(query["continue"])
+        else:
+            version = self._version
+            left = [
+                copy.deepcopy(tree)
+                for (kind, _), tree in sorted(self.objects.items())
+                if kind == resource and matches(tree, selector)
+            ]
+        page, rest = left[:limit], left[limit:]
+        metadata = {"resourceVersion": str(version)}
         if rest:
-            metadata["continue"] = base64.b64encode(page[-1]["metadata"]["name"].encode()).decode()
+            metadata["continue"] = self._keep(version, rest)
         kind = f"{_KINDS[resource][1]}List"
-        return Reply(200, {"kind": kind, "metadata": metadata, "items": copy.deepcopy(page)})
+        return Reply(200, {"kind": kind, "metadata": metadata, "items": page})
+
+    def _keep(self, version: int, rest: list[Tree]) -> str:
+        """Keep the rest of a list, as it was at its version; give what is said to go on with it."""
+        self._lists.append((version, rest))
+        return base64.urlsafe_b64encode(str(len(self._lists) - 1).encode()).decode()
+
+    def _left_of(self, token: str) -> tuple[int, list[Tree]]:
+        try:
+            version, rest = self._lists[int(base64.urlsafe_b64decode(token))]
+        except (ValueError, IndexError):
+            raise Invalid(400, "BadRequest", "continue key is not valid") from None
+        if version < self.compacted:
+            raise Invalid(
+                410,
+                "Expired",
+                "The provided continue parameter is too old to display a consistent list result. "
+                "You can start a new list without the continue parameter",
+            )
+        return version, rest
 
     def _watch(self, resource: str, query: dict[str, str]) -> Reply:
         watch = Watch(resource, query, float(query.get("timeoutSeconds", "1800")))
@@ -291,6 +311,27 @@ def manifest() -> list[Tree]:
 def refusal(status: int, reason: str, message: str, retry_after: int | None = None) -> Reply:
     """A refusal as the API has it."""
     return Reply(status, failure(status, reason, message), retry_after=retry_after)
+
+
+def _options(request: Request) -> Tree:
+    """Read the DeleteOptions of a request; without any it needs no media type."""
+    if not request.body:
+        return {}
+    _check_type(request)
+    options: Tree = json.loads(request.body)
+    if options.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise Invalid(400, "BadRequest", "the object does not match the expected kind")
+    return options
+
+
+def _check_type(request: Request) -> None:
+    if request.headers.get("content-type") != "application/json":
+        raise Invalid(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )
 
 
 def _verb(method: str, name: str, query: dict[str, str]) -> str:

@@ -22,8 +22,10 @@ class ApiServerTests(TestCase):
         super().setUp()
         self.api = ApiServer(lambda: self.clock.seconds() + 1_000_000)
 
+    content_type = "application/json"
+
     def ask(self, method: str, path: str, tree: object = None, token: str = "token-1") -> Reply:
-        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {token}", "content-type": self.content_type}
         body = b"" if tree is None else json.dumps(tree).encode()
         return self.api.handle(Request(method, CORE + path, headers, body))
 
@@ -141,6 +143,44 @@ class ApiServerTests(TestCase):
         assert watch is not None
         self.api.become_ready()
         self.assertEqual(len(watch.backlog), 1)
+
+    def test_list(self) -> None:
+        """The pages of a list are those of one moment, for as long as the API keeps that."""
+        for number in range(5):
+            self.create("pods", objects.pod(ADAPTER, f"s{number}"))
+        first = self.ask("GET", "pods?limit=2").tree
+        self.ask("DELETE", "pods/pi-session-s2")
+        self.create("pods", objects.pod(ADAPTER, "s9"))
+        token = first["metadata"]["continue"]
+        second = self.ask("GET", f"pods?limit=2&continue={token}").tree
+        names = [one["metadata"]["name"][-2:] for one in first["items"] + second["items"]]
+        self.assertEqual(names, ["s0", "s1", "s2", "s3"])
+        version = first["metadata"]["resourceVersion"]
+        self.assertEqual(second["metadata"]["resourceVersion"], version)
+        self.api.compact()
+        gone = self.ask("GET", f"pods?limit=2&continue={token}")
+        self.assertEqual((gone.status, gone.tree["reason"]), (410, "Expired"))
+        self.assertEqual(self.ask("GET", "pods?limit=2&continue=x").status, 400)
+        new = self.ask("GET", "pods").tree["items"]
+        self.assertEqual(
+            [one["metadata"]["name"][-2:] for one in new], ["s0", "s1", "s3", "s4", "s9"]
+        )
+
+    def test_media_types(self) -> None:
+        """What is sent is JSON, and called so, be it a deletion's; a patch has its own type."""
+        self.make()
+        name, tree = f"pods/{POD}", objects.pod(ADAPTER, "s2")
+        for content_type in ("application/apply-patch+yaml", "text/plain"):
+            self.content_type = content_type
+            self.assertEqual(self.create("pods", tree), 415)
+            self.assertEqual(self.ask("DELETE", name, {"kind": "DeleteOptions"}).status, 415)
+        self.content_type = "application/json"
+        path = "/apis/networking.k8s.io/v1/namespaces/poimen/networkpolicies/pi-session-sandbox"
+        headers = {"authorization": "Bearer token-1", "content-type": "application/json"}
+        patched = self.api.handle(Request("PATCH", path, headers, b"{}"))
+        self.assertEqual(patched.status, 415)
+        self.assertEqual(self.ask("DELETE", name, {"kind": "Pod"}).status, 400)
+        self.assertEqual(self.ask("DELETE", name).status, 200)
 
     def test_refused(self) -> None:
         """Who is not known, what may not be done, and what nobody may do at once."""

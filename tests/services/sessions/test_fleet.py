@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from tests.services.sessions.apiserver import BROKEN_OFF, UNAVAILABLE, Reply, refusal
 from tests.services.sessions.stack import WITH_FLEET, SessionsTestCase, tree
+from tests.services.stack import said
 from tests.stack import Client
 
 GOOD = {"svc_dns": "warm-7.poimen.svc.cluster.local", "pod_name": "warm-7", "pvc_name": "w-7"}
@@ -56,6 +57,34 @@ class AssignTests(SessionsTestCase):
             self.assertEqual(self.releases(), 0)
             self.api.objects.clear()
 
+    def test_its_words(self) -> None:
+        """What it says is in the log, without addresses, wherever it is cut."""
+        lines = said(self)
+        for before in (1, *range(970, 1001, 6)):
+            text = "x" * before + " at 10.43.12.7:8443, 10.5.0.2 and warm.poimen.svc" + " y" * 500
+            self.post()
+            self.fleet.last.answer(409, {"error": text})
+            self.falls_back()
+            self.delete()
+            self.fleet.last.answer(500, {"error": text})
+            self.api.objects.clear()
+            self.stack.advance(61)
+            self.fleet.last.answer()
+        told = [one for one in lines if "the fleet controller" in one]
+        self.assertGreater(len(told), 10)
+        for line in told:
+            self.assertNotRegex(line, r"10\.|poimen\.")
+            self.assertLess(len(line), 1200)
+        self.assertIn("it answered 409: x at ***, *** and *** y", told[0])
+
+    def test_words_in_another_encoding(self) -> None:
+        """Its words are read as its field says."""
+        lines = said(self)
+        self.post()
+        self.fleet.last.answer(409, b"kein gr\xfcner", "text/plain; charset=iso-8859-1")
+        self.falls_back()
+        self.assertTrue([one for one in lines if "409: kein gr\xfcner" in one], lines)
+
     def test_unreachable(self) -> None:
         """Where it cannot be reached Kubernetes is asked, and there is nothing to give back."""
         self.fleet.up = False
@@ -103,6 +132,8 @@ class AssignTests(SessionsTestCase):
             b'{"svc_dns": "x\\r\\ny.z"}',
             b'{"svc_dns": "' + b"a." * 200 + b'a"}',
             b" " * 100_000,
+            b'{"svc_dns": "warm-7.poimen", "load": NaN}',
+            b'{"svc_dns": "warm-7.poimen", "load": 1e999}',
         ):
             self.post()
             self.fleet.last.answer(body=body)

@@ -196,6 +196,8 @@ class WatchTests(TestCase):
             b'{"type": "ADDED", "object": 5}',
             b'{"type": "ADDED"}',
             b"[" * 100_000,
+            b'{"type": "ADDED", "object": {"n": NaN}}',
+            b'{"type": "ADDED", "object": {"n": 1e999}}',
         ):
             self.answer.received(line + b"\n", more=True)
             self.assertIsNone(self.next(), line[:30])
@@ -210,6 +212,20 @@ class WatchTests(TestCase):
         self.assertFalse(self.source.paused)
         self.answer.ended(Aborted("x"))
         self.assertIsNone(self.successResultOf(waiting))
+
+    def test_large_ones(self) -> None:
+        """So it is when what waits is large, however few they are."""
+        large = self.line(1)[:-2] + b" " * (MOST_LINE_BYTES - 100) + b"}\n"
+        for _ in range(3):
+            self.assertFalse(self.source.paused)
+            self.answer.received(large, more=True)
+        self.assertTrue(self.source.paused)
+        self.assertEqual([self.next() for _ in range(3)], [1, 1, 1])
+        waiting = Deferred.fromCoroutine(self.watch.next())
+        self.assertFalse(self.source.paused)
+        self.answer.received(large * 2, more=True)
+        self.assertFalse(self.source.paused)
+        self.assertIsNotNone(self.successResultOf(waiting))
 
     def test_endless_line(self) -> None:
         """A line without end is cut off, with its connection."""

@@ -16,6 +16,7 @@ from tests.services.sessions.apiserver import (
 )
 from tests.services.sessions.stack import SessionsTestCase
 from tests.services.sessions.validation import VERSION
+from tests.services.stack import said
 from twisted_gateway.core.outcome import Outcome
 
 WRITES = (
@@ -187,6 +188,39 @@ class RefusalTests(RefusingTestCase):
             for resource in rule["resources"]
         }
         self.assertEqual(self.api.allowed, allowed)
+
+    def test_words(self) -> None:
+        """What it says is told without addresses and the token, wherever it is cut; so is the log.
+
+        Whatever may be in it: a webhook's address, or that of the API, by which it was asked.
+        """
+        lines = said(self)
+        hidden = ("10.43.12.7:8443", "token-1", "10.5.0.1", "hook.policies.svc")
+        for before in (0, *range(960, 1001, 5)):
+            for words in (hidden, hidden[::-1]):
+                message = "x" * before + " " + " ".join(words) + " denied" * 200
+                self.api.fail = times("create", "pods", refusal(403, "Forbidden", message))
+                client = self.post()
+                self.assertEqual(client.status, 403)
+                self.assertIn("x" * before, client.json["upstream_message"])
+                self.assertLessEqual(len(client.json["upstream_message"]), 1000)
+                shown = client.received.decode() + "".join(lines)
+                for word in ("10.43", "10.5", "token-", "policies"):
+                    self.assertNotIn(word, shown)
+        self.assertTrue([one for one in lines if "could not be made: 403 Forbidden" in one])
+
+    def test_words_of_any_form(self) -> None:
+        """What is no word of the API's is none, and a number that no float is makes no JSON."""
+        for tree, shown in (
+            ({"kind": "Status", "reason": "Forbidden", "message": "a\r\n\x1b[1mb"}, "a   [1mb"),
+            ({"kind": "Status", "reason": "at 10.0.0.1", "message": 5}, ""),
+            ({"kind": "Status", "reason": "Forbidden", "code": float("nan")}, ""),
+            ({"kind": "Pod", "reason": "Forbidden", "message": "x"}, ""),
+        ):
+            self.api.fail = times("create", "pods", Reply(403, tree))
+            client = self.post()
+            self.assertEqual(client.json["upstream_message"], shown)
+            self.assertNotIn(b"10.0.0.1", client.received)
 
     def test_manifest(self) -> None:
         """The manifest is what Kubernetes takes."""

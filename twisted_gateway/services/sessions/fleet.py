@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.iweb import IAgent
 
-from twisted_gateway.core.events import upstream_message
+from twisted_gateway.core import strict_json
+from twisted_gateway.core.events import upstream_words
+from twisted_gateway.core.redaction import presentable
 from twisted_gateway.services.adapter import BadAnswer, Refused
 from twisted_gateway.upstream.errors import UpstreamError
 from twisted_gateway.upstream.whole import WholeAnswer, ask
 
 MOST_ANSWER_BYTES = 65_536
 """The largest answer that is read."""
+MOST_MESSAGE_CHARACTERS = 1000
+"""How much of its own words is said in the log."""
 
 _HEADERS = (
     (b"Accept", b"application/json"),
@@ -88,7 +92,7 @@ class Fleet:
         except UpstreamError as fault:
             raise NotAssigned(fault.reason) from fault
         if answer.code >= 400:
-            said = upstream_message(answer.body).message
+            said = self._words(answer)
             why = f"it answered {answer.code}: {said}" if said else f"it answered {answer.code}"
             raise NotAssigned(why)
         return _place(answer)
@@ -107,10 +111,17 @@ class Fleet:
         if answer.code == 404:
             return False
         if answer.code >= 400:
-            raise Refused(answer.code, upstream_message(answer.body).message)
+            raise Refused(answer.code, self._words(answer))
         if answer.code >= 300:
             raise BadAnswer(f"it answered with status {answer.code}")
         return True
+
+    def _words(self, answer: WholeAnswer) -> str:
+        """Give its own words of a refusal, for the log: where it is is in none."""
+        types = answer.headers.getRawHeaders(b"Content-Type") or [b""]
+        said = upstream_words(answer.body, types[0].decode("latin-1"))
+        host = urlsplit(self._url).hostname or ""
+        return presentable(said, MOST_MESSAGE_CHARACTERS, hosts=[host])
 
     async def _post(self, session: str, verb: str) -> WholeAnswer:
         return await ask(
@@ -134,7 +145,7 @@ def _place(answer: WholeAnswer) -> Place:
     tree: Any = None
     if 200 <= answer.code < 300:
         try:
-            tree = json.loads(answer.body)
+            tree = strict_json.loads(answer.body)
         except (ValueError, RecursionError):
             tree = None
     if not isinstance(tree, dict):

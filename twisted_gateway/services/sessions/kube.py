@@ -12,13 +12,17 @@ versions.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.config.sandbox import SessionsAdapter
+from twisted_gateway.core import strict_json
+from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES
+from twisted_gateway.core.redaction import presentable
 from twisted_gateway.services.adapter import BadAnswer
 from twisted_gateway.services.sessions.credentials import Token
 from twisted_gateway.services.sessions.watch import Watch, open_watch
@@ -36,11 +40,15 @@ MOST_ANSWER_BYTES = 8_388_608
 """The largest answer that is read."""
 PAGE_OBJECTS = 100
 """How many objects a list is asked for at once: some 10 kB each."""
+MOST_ANSWER_VALUES = 4000 * PAGE_OBJECTS
+"""How many values an answer may have: a pod has a thousand, most of them in `managedFields`."""
 MOST_PAGES = 100
 """How many pages of a list are read."""
 
 MOST_MESSAGE_CHARACTERS = 1000
+"""How much of the API's own words is kept."""
 
+_REASON = re.compile(r"[A-Za-z]{1,64}")
 _USER_AGENT = (b"User-Agent", b"twisted-gateway")
 _MANAGER = "twisted-gateway"
 _TREE = b"application/json"
@@ -59,7 +67,7 @@ class KubeRefusal(Exception):
     Attributes:
         status: its status.
         reason: its word for it (`AlreadyExists`, `Conflict`, `Forbidden` …); "" for none.
-        message: its sentence, bounded; "" where it gave none.
+        message: its sentence, bounded, without addresses and credentials; "" where it gave none.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -79,6 +87,11 @@ class KubeRefusal(Exception):
         """Whether there is no such object."""
         return self.status == 404
 
+    @property
+    def expired(self) -> bool:
+        """Whether what was asked to go on is forgotten by now."""
+        return self.status == 410
+
 
 class KubeUnavailable(UpstreamError):
     """The API cannot serve a request now: a 5xx, a 429, or a quota that others write to.
@@ -87,7 +100,7 @@ class KubeUnavailable(UpstreamError):
 
     Attributes:
         status: its status.
-        message: its sentence, bounded; "" where it gave none.
+        message: as in `KubeRefusal`.
         retry_after_seconds: how long it asks to be left alone; None where it does not say.
     """
 
@@ -182,12 +195,21 @@ class Kube:
     async def list(self, kind: str) -> AsyncIterator[Tree]:
         """Give the objects of a kind, as pages of them come: all of them, or it raises.
 
+        The API keeps a list for some minutes. When it has forgotten it half way it is asked for a
+        new one, as client-go does: so an object may come twice, or have gone.
+
         Raises:
             KubeRefusal, UpstreamError: as `get` does, and where there are more pages than are read.
         """
         query = {"limit": str(PAGE_OBJECTS)}
         for _ in range(MOST_PAGES):
-            page = await self._ask("GET", self._url(kind, "", query))
+            try:
+                page = await self._ask("GET", self._url(kind, "", query))
+            except KubeRefusal as refusal:
+                if not refusal.expired or "continue" not in query:
+                    raise
+                del query["continue"]
+                continue
             for one in page.get("items") or ():
                 if isinstance(one, dict) and isinstance(one.get("metadata"), dict):
                     yield one
@@ -221,10 +243,10 @@ class Kube:
         token = self._token.get()
         watch = await open_watch(self._agent, self._clock, url, _headers(token), ANSWER_SECONDS)
         if isinstance(watch, WholeAnswer) and watch.code == 401 and self._token.refused(token):
-            headers = _headers(self._token.get())
-            watch = await open_watch(self._agent, self._clock, url, headers, ANSWER_SECONDS)
+            token = self._token.get()
+            watch = await open_watch(self._agent, self._clock, url, _headers(token), ANSWER_SECONDS)
         if isinstance(watch, WholeAnswer):
-            raise _fault(watch)
+            raise self._fault(watch, token)
         return watch
 
     # One request
@@ -246,10 +268,11 @@ class Kube:
         answer = await self._send(method, url, token, tree, content_type)
         if answer.code == 401 and self._token.refused(token):
             # Kubernetes has rotated it: there is another one by now.
-            answer = await self._send(method, url, self._token.get(), tree, content_type)
+            token = self._token.get()
+            answer = await self._send(method, url, token, tree, content_type)
         if 200 <= answer.code < 300:
             return _object(answer)
-        raise _fault(answer)
+        raise self._fault(answer, token)
 
     async def _send(
         self, method: str, url: str, token: str, tree: Tree | None, content_type: bytes
@@ -269,6 +292,27 @@ class Kube:
             limit_bytes=MOST_ANSWER_BYTES,
             seconds=ANSWER_SECONDS,
         )
+
+    def _fault(self, answer: WholeAnswer, token: str) -> KubeRefusal | UpstreamError:
+        """Say what an answer means that is not the one that was asked for.
+
+        Args:
+            answer: it.
+            token: what it was asked with.
+        """
+        if answer.code < 400:
+            return BadAnswer(f"the Kubernetes API answered with status {answer.code}")
+        tree = _json(answer.body)
+        status = tree if isinstance(tree, dict) and tree.get("kind") == "Status" else {}
+        reason = _reason(status.get("reason"))
+        words = _printable(status.get("message"))
+        # Two that are charged to one quota at once; the API has given up its own tries.
+        contended = answer.code == 409 and reason == "Conflict" and "resourcequotas" in words
+        hosts = [urlsplit(self._server or "").hostname or ""]
+        message = presentable(words, MOST_MESSAGE_CHARACTERS, hosts=hosts, secrets=[token])
+        if answer.code >= 500 or answer.code == 429 or contended:
+            return KubeUnavailable(answer.code, reason, message, _retry_after(answer))
+        return KubeRefusal(answer.code, reason, message)
 
 
 def _headers(token: str) -> list[tuple[bytes, bytes]]:
@@ -294,29 +338,20 @@ def _object(answer: WholeAnswer) -> Tree:
     return tree
 
 
-def _fault(answer: WholeAnswer) -> KubeRefusal | UpstreamError:
-    """Say what an answer means that is not the one that was asked for."""
-    if answer.code < 400:
-        return BadAnswer(f"the Kubernetes API answered with status {answer.code}")
-    tree = _json(answer.body)
-    status = tree if isinstance(tree, dict) and tree.get("kind") == "Status" else {}
-    reason = _printable(status.get("reason"))
-    message = _printable(status.get("message"))
-    # Two that are charged to one quota at once; the API has given up its own tries.
-    contended = answer.code == 409 and reason == "Conflict" and "resourcequotas" in message
-    if answer.code >= 500 or answer.code == 429 or contended:
-        return KubeUnavailable(answer.code, reason, message, _retry_after(answer))
-    return KubeRefusal(answer.code, reason, message)
+def _reason(value: object) -> str:
+    """Take the API's one word; whatever else stands there is none of it."""
+    return value if isinstance(value, str) and _REASON.fullmatch(value) else ""
 
 
 def _printable(text: object) -> str:
-    bounded = text[:MOST_MESSAGE_CHARACTERS] if isinstance(text, str) else ""
-    return "".join(one if one.isprintable() else " " for one in bounded)
+    # What is beyond is far behind all that is shown.
+    some = text[:MAX_ERROR_BODY_BYTES] if isinstance(text, str) else ""
+    return "".join(one if one.isprintable() else " " for one in some)
 
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return strict_json.loads(body, most_values=MOST_ANSWER_VALUES)
     except (ValueError, RecursionError):
         return None
 

@@ -5,14 +5,16 @@
     a pod that starts, or runs and is not Ready,      when it has been so for `STARTING_SECONDS`:
     or is Ready and has no Service                    nobody waits any more, and it would stay
 
-A pod's Service goes with it, for the pod owns it (objects.py). Workspaces stay: a session is
-resumed with them. Time is counted in looks, by what this process has seen itself: no other clock is
-believed, and a clock that is set ends nobody's time.
+Who does not say what one of these needs to know, for a Role lacks something, keeps no pod from the
+others. A pod's Service goes with it, for the pod owns it (objects.py). Workspaces stay: a session
+is resumed with them. Time is counted in looks, by what this process has seen itself: no other clock
+is believed, and a clock that is set ends nobody's time.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -32,6 +34,13 @@ FIRST_SECONDS = 10.0
 """When the first look is, at most: a gateway that is restarted often looks all the same."""
 STARTING_SECONDS = 900.0
 """How long a sandbox may take to become Ready, or to become it again, before it is given up."""
+
+
+_RULES = {
+    CLAIMS: ("PersistentVolumeClaims", "pods on a workspace that is being removed"),
+    SERVICES: ("Services", "pods that are Ready and have none"),
+}
+"""What may not be listed, and what is not removed then, for the log."""
 
 
 class Reaper:
@@ -62,6 +71,8 @@ class Reaper:
             namespace=adapter.namespace,
         )
         self._repeats = Repeats(clock, interval_seconds=3600)
+        # The kinds that may not be listed, of which the log has been told.
+        self._refused: set[str] = set()
         # Of pods that start: how many looks ago each was seen first.
         self._starting: dict[str, int] = {}
         self._timer: IDelayedCall | None = None
@@ -112,21 +123,18 @@ class Reaper:
         )
 
     async def _reap(self) -> None:
-        pods = [
-            _Pod(pod)
-            async for pod in self._kube.list(PODS)
-            if str(pod["metadata"].get("name", "")).startswith(POD_PREFIX)
-        ]
+        # By uid: a list that is begun anew half way has some of them twice.
+        pods: dict[str, _Pod] = {}
+        async for tree in self._kube.list(PODS):
+            if str(tree["metadata"].get("name", "")).startswith(POD_PREFIX):
+                pod = _Pod(tree)
+                pods[pod.uid] = pod
         # After the pods: what a pod is seen to lack was not there when it was looked at either, for
         # whoever removes a session begins with its claim, and a Service goes behind its pod.
-        going = {
-            str(claim["metadata"].get("name"))
-            async for claim in self._kube.list(CLAIMS)
-            if is_leaving(claim)
-        }
-        served = {pod async for one in self._kube.list(SERVICES) for pod in pods_of(one)}
+        going = await self._listed(CLAIMS, _leaving) or set()
+        served = await self._listed(SERVICES, pods_of)
         starting: dict[str, int] = {}
-        for pod in pods:
+        for pod in pods.values():
             if (
                 pod.stage is Stage.ENDED
                 or (pod.is_ours and pod.stage is not Stage.LEAVING and pod.claim in going)
@@ -134,6 +142,30 @@ class Reaper:
             ):
                 await self._remove(pod, going)
         self._starting = starting
+
+    async def _listed(self, kind: str, names: Callable[[Tree], Iterable[str]]) -> set[str] | None:
+        """Collect what is to be known of every object of a kind; None where that is refused.
+
+        Raises:
+            UpstreamError: the API does not answer.
+        """
+        what, rule = _RULES[kind]
+        try:
+            found = {name async for one in self._kube.list(kind) for name in names(one)}
+        except KubeRefusal as refusal:
+            if kind not in self._refused:
+                self._refused.add(kind)
+                self._log.warn(
+                    "{what} may not be listed, so {rule} stay: {why}",
+                    what=what,
+                    rule=rule,
+                    why=str(refusal),
+                )
+            return None
+        if kind in self._refused:
+            self._refused.remove(kind)
+            self._log.info("{what} may be listed again: {rule} are removed", what=what, rule=rule)
+        return found
 
     def _is_stuck(self, pod: _Pod, starting: dict[str, int]) -> bool:
         """Whether a pod of ours has been as it is for too long."""
@@ -162,6 +194,10 @@ class Reaper:
         return pod.claim not in going and await self._kube.get(SERVICES, pod.name) is not None
 
 
+def _leaving(claim: Tree) -> Iterable[str]:
+    return [str(claim["metadata"].get("name"))] if is_leaving(claim) else []
+
+
 class _Pod:
     """What is kept of a pod, for as long as a look takes: not the whole, for there may be many."""
 
@@ -176,8 +212,12 @@ class _Pod:
         self.is_ours = is_ours(pod)
         self.key = f"{readiness(pod)} {self.stage.name}"
 
-    def lacks(self, served: set[str]) -> bool:
-        """Whether it is one of ours that nobody can use as it is now."""
+    def lacks(self, served: set[str] | None) -> bool:
+        """Whether it is one of ours that nobody can use as it is now.
+
+        Args:
+            served: uids and names of the pods that have a Service; None: nobody knows.
+        """
         if self.stage is Stage.READY:
-            return self.is_ours and served.isdisjoint((self.uid, self.name))
+            return self.is_ours and served is not None and served.isdisjoint((self.uid, self.name))
         return self.is_ours and self.stage is Stage.STARTING

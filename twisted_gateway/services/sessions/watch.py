@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from twisted.python.failure import Failure
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent
 
+from twisted_gateway.core import strict_json
 from twisted_gateway.core.events import MAX_ERROR_BODY_BYTES
 from twisted_gateway.upstream.response import UpstreamResponse
 from twisted_gateway.upstream.whole import WholeAnswer, read_whole, within
@@ -23,6 +23,8 @@ MOST_LINE_BYTES = 2_097_152
 """The longest line that is read: etcd holds no object of more than 1.5 MiB."""
 MOST_WAITING = 64
 """How many changes may wait before the socket is read no more."""
+MOST_WAITING_BYTES = 2 * MOST_LINE_BYTES
+"""How large they may be together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Watch:
         if line is None:
             return None
         try:
-            tree = json.loads(line)
+            tree = strict_json.loads(line)
         except (ValueError, RecursionError):
             return None
         kind = tree.get("type") if isinstance(tree, dict) else None
@@ -101,11 +103,12 @@ async def open_watch(
 
 
 class _Lines(Protocol):
-    """Takes a body apart into lines; at most `MOST_WAITING` of them, and one unfinished, wait."""
+    """Takes a body apart into lines, of which a few wait, and one that is not whole yet."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._whole: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._ended = False
         self._paused = False
         self._waiter: Deferred[None] | None = None
@@ -120,21 +123,34 @@ class _Lines(Protocol):
                 await self._waiter
             finally:
                 self._waiter = None
-        return self._whole.popleft()
+        line = self._whole.popleft()
+        self._waiting_bytes -= len(line)
+        return line
 
     def dataReceived(self, data: bytes) -> None:
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        self._whole += [line for line in whole if line.strip()]
+        # What comes is gone through once, in however small pieces it comes.
+        *whole, rest = data.split(b"\n")
+        if whole:
+            whole[0] = bytes(self._rest) + whole[0]
+            self._rest.clear()
+        self._rest += rest
+        lines = [line for line in whole if line.strip()]
+        self._whole += lines
+        self._waiting_bytes += sum(map(len, lines))
         if len(self._rest) > MOST_LINE_BYTES:
             self._end()
             self._transport.abortConnection()
-        elif len(self._whole) > MOST_WAITING and not self._paused:
+        elif self._is_full and not self._paused:
             self._paused = True
             self._transport.pauseProducing()
         self._wake()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._end()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._whole) > MOST_WAITING or self._waiting_bytes > MOST_WAITING_BYTES
 
     @property
     def _transport(self) -> Any:
