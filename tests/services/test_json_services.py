@@ -203,6 +203,12 @@ class WordsTests(JsonServicesTestCase):
     def notify(self) -> Client:
         return self.ask("notification", "send-message", path="/?message=m", body=b"", token=None)
 
+    def test_latin_1(self) -> None:
+        """Words are read in the encoding that the answer says."""
+        client = self.notify()
+        self.there.answer(400, b"Refus\xe9", content_type="text/plain; charset=iso-8859-1")
+        self.assertEqual(client.json["upstream_message"], "Refusé")
+
     def test_secret_at_the_end(self) -> None:
         """A credential that the end of what is shown goes through is none of it."""
         for before in range(1970, 2001, 5):

@@ -200,6 +200,10 @@ class GetTests(S3TestCase):
         self.store.answer(503, said_so, extra="retry-after: 7\r\n")
         self.assertEqual(client.json["upstream_message"], "Busy: *** of http://***/b, ***")
         self.assertEqual(client.headers["retry-after"], "7")
+        client = self.s3("get", "bucket=b&key=k")
+        latin = b"<Error><Code>Busy</Code><Message>Occup\xe9</Message></Error>"
+        self.store.answer(503, latin, content_type="application/xml; charset=iso-8859-1")
+        self.assertEqual(client.json["upstream_message"], "Busy: Occupé")
 
     def test_secret_at_the_end(self) -> None:
         """A credential goes before the words are cut."""
@@ -587,6 +591,16 @@ class ChunkedTests(PuttingTestCase):
         self.store.answer(body=b"<Error><Code>InternalError</Code><Message>of AK</Message></Error>")
         self.assertEqual(client.status, 500)
         self.assertEqual(client.json["upstream_message"], "InternalError: of ***")
+
+    def test_failure_in_latin_1(self) -> None:
+        """Its words are read as the answer's fields say."""
+        client = self.upload()
+        self.store.answer(body=b"")
+        client.send(b"0\r\n\r\n")
+        self.store.answer(body=b"")
+        latin = b"<Error><Code>Busy</Code><Message>Occup\xe9</Message></Error>"
+        self.store.answer(body=latin, content_type="application/xml; charset=iso-8859-1")
+        self.assertEqual(client.json["upstream_message"], "Busy: Occupé")
         self.assertEqual((self.store.method, self.store.path), ("DELETE", "/b/k?uploadId=u%261"))
         self.store.send(b"HTTP/1.1 204 No Content\r\n\r\n")
 

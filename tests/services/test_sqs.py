@@ -190,6 +190,13 @@ class SqsTests(ServicesTestCase):
         self.assertEqual(client.json["upstream_message"], "AccessDenied: No.")
         client = self.sqs("list-queues")
         self.requests[-1].answer(
+            403,
+            b"<Error><Code>Denied</Code><Message>Interdit \xe0 tous.</Message></Error>",
+            content_type="text/xml; charset=ISO-8859-1",
+        )
+        self.assertEqual(client.json["upstream_message"], "Denied: Interdit à tous.")
+        client = self.sqs("list-queues")
+        self.requests[-1].answer(
             429, {"__type": "x#Throttled", "Message": "Slow  down."}, extra="retry-after: 3\r\n"
         )
         self.assertEqual(client.json["upstream_message"], "Throttled: Slow down.")
