@@ -39,7 +39,8 @@ from twisted_gateway.web.peers import Peers
 from twisted_gateway.web.problems import draining
 from twisted_gateway.web.proxy_client import ProxyClient
 from twisted_gateway.web.request import GatewayRequest
-from twisted_gateway.web.site import Bounds, Connections, GatewaySite, Root
+from twisted_gateway.web.routing import Front, Root
+from twisted_gateway.web.site import Bounds, Connections, GatewaySite
 from twisted_gateway.web.tenancy import Tenancy
 
 ACCEPT_GRACE_SECONDS = 2.0
@@ -130,27 +131,27 @@ class Gateway(MultiService):
             guard=self._service_side.guard,
             prefix_key=secrets.token_bytes(16),
         )
-        root = Root(models, self.operations, self._service_side)
+        root = Root(models, self.operations, self._service_side, lambda: self._bounds)
         connections = Connections(config.max_connections)
 
-        def site(resource: Any, connections: Connections, service_body: Any) -> GatewaySite:
+        def site(front: Front, connections: Connections) -> GatewaySite:
             return GatewaySite(
-                resource,
+                front.resource,
                 reactor=reactor,
                 bounds=lambda: self._bounds,
                 held=held,
                 connections=connections,
                 open_exchange=self._open_exchange,
                 turned_away=self._turned_away,
-                service_body=service_body,
+                body_rule=front.body_rule,
             )
 
         public = root.public(with_operations=not config.admin_listen)
-        self.site = site(public, connections, self._service_side.body_rule)
+        self.site = site(public, connections)
         # Clients that take all connections must not keep the probes of the orchestrator out.
         self._sites = [(place, self.site) for place in config.listen]
         if config.admin_listen:
-            admin = site(root.admin(), Connections(ADMIN_CONNECTIONS), lambda request: None)
+            admin = site(root.admin(), Connections(ADMIN_CONNECTIONS))
             self._sites += [(place, admin) for place in config.admin_listen]
         self._connections = connections
 

@@ -20,11 +20,11 @@ from twisted_gateway.web.catalogue import Catalogue, Configurations
 from twisted_gateway.web.door import Door
 from twisted_gateway.web.errands import Errands
 from twisted_gateway.web.fleet import Fleet
-from twisted_gateway.web.intake import BodyRule, HeldBytes
+from twisted_gateway.web.intake import HeldBytes
 from twisted_gateway.web.legacy import Legacy
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.service_call import Agents
-from twisted_gateway.web.services import Services, is_for_service
+from twisted_gateway.web.services import Services
 from twisted_gateway.web.tenancy import Tenancy
 from twisted_gateway.web.token import TokenEndpoint
 from twisted_gateway.web.webhook_target import TargetRuns
@@ -123,16 +123,6 @@ class ServiceSide:
         self._catalogue.adopt(services)
         self.webhooks.adopt(config.forgejo_webhook)
         self.legacy.adopt(config)
-
-    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
-        """Say what holds for a request's body; None where that is nothing of its own."""
-        if is_for_service(request):
-            return self.services.body_rule(request)
-        return (
-            self.legacy.body_rule(request)
-            or self.tokens.body_rule(request)
-            or self.webhooks.body_rule(request)
-        )
 
     def finished(self) -> Deferred[None]:
         """Fire when nothing goes on at services whose request is over; cancelling forgets it."""

@@ -160,6 +160,7 @@ class DoorTests(NginxTestCase):
             *("/", "/metrics", "/status", "/status.json", "/health", "/health/live", "/v1"),
             *("/health/ready", "//metrics", "/%6detrics", "/v1/../metrics", "/v1/%2e%2e/metrics"),
             *("/v1/..%2fmetrics", "/v1/.%2e/status.json", "/v1//../metrics", "/v1/../v1/../status"),
+            *("/v1%2f..%2fmetrics", "/%2Fmetrics", "/metrics%2f", "/v1/x%2f..%2f..%2fstatus"),
         ):
             answer = get(f"{self.front}{path}")
             self.assertEqual(answer.status, 404, path)
@@ -174,6 +175,11 @@ class DoorTests(NginxTestCase):
             answer = get(f"{self.front}{path}")
             self.assertEqual(answer.status, 405, path)
             self.assertIn("urn:twisted-gateway:problem:", answer.json()["type"])
+        for path in ("/v1%2fmodels", "/%2Fv1/models", "/v1/%2e%2e/v1%2fmodels"):
+            # To nginx a slash is one however it is spelt; the gateway knows no such path.
+            answer = get(f"{self.front}{path}")
+            self.assertIn(answer.status, (400, 404), path)
+            self.assertIn("urn:twisted-gateway:problem:", answer.json()["type"], path)
 
     def test_gateway_down(self) -> None:
         """Who is not there is a 502 that clients can read, and repeat."""

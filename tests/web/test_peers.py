@@ -334,6 +334,9 @@ class Answering(ExchangeTestCase):
             ("HEAD", "/v1/peer", 405),
             ("DELETE", "/v1/peer", 405),
             ("GET", "/v1/../v1/peer", 400),
+            ("GET", "/v1%2Fpeer", 404),
+            ("GET", "xv1/peer", 400),
+            ("GET", "//v1/pee%72/", 200),
         ):
             client = self.client().get(path, method, Authorization=AUTHORIZATION)
             self.assertEqual(client.status, status, path)

@@ -22,6 +22,7 @@ from twisted_gateway.core.preferences import prefer_wait, priority
 from twisted_gateway.core.ticket import Priority
 from twisted_gateway.upstream.request_body import BytesProducer
 from twisted_gateway.web.problems import body_too_large, held_too_much
+from twisted_gateway.web.target import routed_path
 
 if TYPE_CHECKING:
     from twisted_gateway.web.request import GatewayRequest
@@ -113,7 +114,7 @@ def read_call(request: GatewayRequest, posted: Posted, models: Mapping[str, Mode
     request.exchange.model = model.name
     if len(body) > model.max_body_bytes:
         raise body_too_large(model.max_body_bytes, f"this one for {model.name} has {len(body)}")
-    path = request.path.decode("utf-8", "replace")
+    path = routed_path(request.path).decode("utf-8", "replace")
     return Call(
         model=model,
         path=_upstream_path(request, model, path),

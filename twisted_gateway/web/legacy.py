@@ -98,11 +98,10 @@ class Legacy:
         """Whether a request's path is one of a legacy route."""
         return self._find(request) is not None
 
-    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
-        """Say what holds for a request's body; None where its path is none of a legacy route."""
+    def body_rule(self, request: GatewayRequest) -> BodyRule:
+        """Say what holds for the body of a request that a legacy route takes."""
         route = self._find(request)
-        if route is None:
-            return None
+        assert route is not None
         if route.adapter is None:
             return BodyRule(route.max_body_bytes, from_head=True)
         if request.method == b"OPTIONS":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -31,6 +32,7 @@ from twisted_gateway.web.proxy import Proxy
 from twisted_gateway.web.proxy_client import ProxyClient
 from twisted_gateway.web.reply import Reply
 from twisted_gateway.web.serving import nothing_entered, serve
+from twisted_gateway.web.target import routed_path
 from twisted_gateway.web.tenancy import Tenancy
 
 if TYPE_CHECKING:
@@ -91,9 +93,9 @@ class Models:
             Fires with None when the answer is written or the connection cut. Cancelling it (Klein
             does when the client leaves) gives up whatever the request waits for.
         """
-        path = request.path.decode("utf-8", "replace")
-        if path == "/v1/models" or path.startswith("/v1/models/"):
+        if is_list_of_models(request):
             raise MethodNotAllowed(["GET", "HEAD"])
+        path = f"/v1/{rest}"
         route = path if path in _ROUTES else "/v1/*"
         return serve(request, route, self._serve, nothing_entered)
 
@@ -279,6 +281,7 @@ class Models:
             Problem: 404, there is no such model.
         """
         request.exchange.route = "/v1/models/{id}"
+        model_id = unquote(model_id)
         if model_id not in self._fleet.names:
             raise Problem(
                 "unknown_model",
@@ -289,6 +292,12 @@ class Models:
                 param="model",
             )
         answer_json(request, 200, _entry(model_id))
+
+
+def is_list_of_models(request: GatewayRequest) -> bool:
+    """Whether a request's path is that of the list of models, or of an entry."""
+    path = routed_path(request.path)
+    return path == b"/v1/models" or path.startswith(b"/v1/models/")
 
 
 def _why(exchange: Exchange, fault: Exception) -> Problem | Cut:

@@ -26,6 +26,7 @@ from twisted_gateway.web.exchange import Exchange
 from twisted_gateway.web.intake import HeldBytes
 from twisted_gateway.web.request import GatewayRequest
 from twisted_gateway.web.site import Bounds, Connections, GatewaySite
+from twisted_gateway.web.target import routed_path
 
 MAX_CONNECTIONS = 256
 """Four for each of as many replicas as are meant to ask each other."""
@@ -216,7 +217,7 @@ class PeerResource(Resource):
         return NOT_DONE_YET
 
     def _refusal(self, request: GatewayRequest) -> Problem | None:
-        if request.path != PATH.encode("ascii"):
+        if routed_path(request.path) != PATH.encode("ascii"):
             return Problem(
                 "not_found",
                 404,

@@ -57,10 +57,8 @@ class Services:
         self._errands = errands
         self._entered = entered
 
-    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
-        """Say what holds for a request's body; None where it asks for no service."""
-        if not is_for_service(request):
-            return None
+    def body_rule(self, request: GatewayRequest) -> BodyRule:
+        """Say what holds for the body of a request that asks for a service."""
         if request.method == b"OPTIONS":
             return NO_BODY
         try:

@@ -23,14 +23,34 @@ def split_target(target: bytes) -> tuple[bytes, bytes]:
 
     Whom a proxy's form of a target is for is nobody's concern here (RFC 9112, section 3.2.2).
     """
-    uri = _ABSOLUTE.sub(b"", target) or b"/"
+    uri, absolute = _ABSOLUTE.subn(b"", target)
+    if absolute and not uri.startswith(b"/"):
+        uri = b"/" + uri
     path = _SLASHES.sub(b"/", uri.partition(b"?")[0])
     return uri, (path.rstrip(b"/") or b"/") if len(path) > 1 else path
 
 
+def routed_path(path: bytes) -> bytes:
+    """Give the one spelling of a path that routes are matched by, for whatever is decided by path.
+
+    All is decoded in it but what would not mean the same then: a slash inside a segment is `%2F`,
+    which parts no segments, and `%` itself is `%25` (RFC 3986, sections 2.4 and 6.2.2).
+    """
+    if b"%" not in path:
+        return path
+    return b"/".join(
+        unquote_to_bytes(segment).replace(b"%", b"%25").replace(b"/", b"%2F")
+        for segment in path.split(b"/")
+    )
+
+
 def is_well_formed(method: bytes, uri: bytes, path: bytes) -> bool:
-    """Whether a method is a token, and a target one that everybody reads alike."""
-    return bool(_TOKEN.fullmatch(method) and _TARGET.fullmatch(uri) and _is_plain(path))
+    """Whether a method is a token, and a target one that everybody reads alike.
+
+    One that begins with something else than a slash is no path, though servers may find one in it.
+    """
+    begins = uri.startswith(b"/") or uri == b"*"
+    return bool(begins and _TOKEN.fullmatch(method) and _TARGET.fullmatch(uri) and _is_plain(path))
 
 
 def has_controls(path: bytes) -> bool:
@@ -60,10 +80,10 @@ def malformed_target() -> Problem:
     return Problem(
         "malformed_target",
         400,
-        "The method must be a token, the target visible ASCII without #, and its path "
-        "percent-encoded UTF-8 without control characters and segments that are . or .., "
-        "and mean the same place to every server: no escaped slashes, backslashes or parameters "
-        "on the way to a route's prefix.",
+        "The method must be a token, the target visible ASCII without #, and its path begin with "
+        "a slash, be percent-encoded UTF-8 without control characters and segments that are . or "
+        ".., and mean the same place to every server: no escaped slashes, backslashes or "
+        "parameters on the way to a route's prefix.",
         outcome=Outcome.BAD_REQUEST,
     )
 

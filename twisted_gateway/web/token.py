@@ -57,9 +57,9 @@ class TokenEndpoint:
         """Put `auth` in force."""
         self._url = None if auth is None else auth.token_url
 
-    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
-        """Say what holds for a request's body; None where it is no token request."""
-        return BodyRule(MAX_REQUEST_BYTES) if request.path == ROUTE.encode("ascii") else None
+    def body_rule(self, request: GatewayRequest) -> BodyRule:
+        """Say what holds for the body of a token request."""
+        return BodyRule(MAX_REQUEST_BYTES)
 
     def serve(self, request: GatewayRequest) -> Deferred[None]:
         """Pass one request on; see `serving.serve`.

@@ -80,13 +80,11 @@ class Webhooks:
                     why=why,
                 )
 
-    def body_rule(self, request: GatewayRequest) -> BodyRule | None:
-        """Say what holds for a request's body; None where it is no event.
+    def body_rule(self, request: GatewayRequest) -> BodyRule:
+        """Say what holds for the body of an event.
 
         Its signature is one of the whole body, so it can be judged no sooner than that is there.
         """
-        if request.path != ROUTE.encode("ascii") or request.method != b"POST":
-            return None
         return BodyRule(self._webhook.max_body_bytes, from_head=True)
 
     def serve(self, request: GatewayRequest) -> Deferred[None]:
