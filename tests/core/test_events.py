@@ -371,6 +371,15 @@ class UpstreamMessage(TestCase):
             self.assertEqual(info.code, 4 if body.startswith(b"{") else None)
             self.assertEqual(upstream_words(body, content_type), message)
 
+    def test_cut_character(self) -> None:
+        """A character that the end of what is looked at cuts through makes it no other encoding."""
+        for before in range(4):
+            body = b"x" * before + "\U0001f600ä".encode() * 12_000
+            message = upstream_message(body, "text/plain; charset=iso-8859-1").message
+            self.assertEqual(message[before : before + 2], "\U0001f600ä")
+            words = upstream_words(body[:65_536], "text/plain; charset=iso-8859-1")
+            self.assertEqual(set(words), {*("x" * before), "\U0001f600", "ä"})
+
     def test_other_forms(self) -> None:
         """TEI, FastAPI, problem documents, Spring, lists, HTML and text."""
         for body, expected in (

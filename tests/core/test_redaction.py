@@ -173,6 +173,17 @@ class PresentableTests(TestCase):
             self.assertNotIn("[", shown)
             self.assertIn(" *** ***", shown)
 
+    def test_end_of_what_is_looked_at(self) -> None:
+        """What it cuts through is not shown, nor a name that only the words behind it tell."""
+        masked = "[fd00:1111:2222:3333:4444:5555:6666:7777]:65535 "
+        for hidden in ("10.32.44.55:6443 ", "engine:9000 connection refused ", "a.b.svc:80 "):
+            for shift in range(60):
+                for count in range(7, 22):
+                    text = "y" * shift + " " + masked * count + hidden + masked * 40
+                    shown = presentable(text, 100)
+                    for half in ("10.", "engine", "a.b", "fd00", "["):
+                        self.assertNotIn(half, shown, (shift, count))
+
     def test_hosts(self) -> None:
         """Names that are known to be inside go."""
         shown = presentable("no route to api.example.com", 100, hosts=["api.example.com"])

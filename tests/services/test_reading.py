@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.services.stack import ServicesTestCase
+from tests.services.stack import ServicesTestCase, said
 from tests.services.test_workflow import FakeTemporal
 from tests.stack import Asked, Client
 from tests.support import TestCase, examples
@@ -143,6 +143,19 @@ class ReadingTests(ServicesTestCase):
         client.leave()
         self.assertEqual(self.held, 0)
 
+    def test_lowered(self) -> None:
+        """What counts nowhere is served also where a reload puts the bound below what is held."""
+        client, _ = self.listing(UNCOUNTED_BYTES + LIMIT)
+        self.stack.gateway._held.limit = 100_000
+        refused = self.get("registry", "list-repos", "q=x")
+        self.stack.engine("10.5.0.1", 3000).last.answer(404, b"no such thing")
+        self.assertEqual(refused.status, 404)
+        found = self.get("registry", "list-repos", "q=x")
+        self.stack.engine("10.5.0.1", 3000).last.answer(body={"ok": True, "data": []})
+        self.assertEqual(found.status, 200)
+        client.leave()
+        self.assertEqual(self.held, 0)
+
     def test_one_after_the_other(self) -> None:
         """Of several answers to one request the one that is read counts."""
         owner = json.dumps({"id": 7, "x": "x" * (UNCOUNTED_BYTES + REST)}).encode()
@@ -212,14 +225,30 @@ class ReadingTests(ServicesTestCase):
                 b"Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n"
             )
             begun = store.last
-            said = b"<Begun><UploadId>u1</UploadId></Begun>"
-            head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(said)
+            told = b"<Begun><UploadId>u1</UploadId></Begun>"
+            head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(told)
             client.leave()
-            begun.send(head + said[:9])
+            begun.send(head + told[:9])
             self.assertEqual(self.held, 9)
-            end(begun.send(said[9:-3]))
+            end(begun.send(told[9:-3]))
             self.assertEqual(self.held, 0)
             self.stack.advance(11)
+
+    def test_no_room_for_what_nobody_waits_for(self) -> None:
+        """The log says that something may be left, and nothing is held."""
+        lines = said(self)
+        self.patch(reading, "UNCOUNTED_BYTES", 0)
+        self.patch(s3, "PART_BYTES", 4)
+        client = self.stack.client().send(
+            b"PUT /?bucket=b&key=k HTTP/1.1\r\nHost: g\r\nX-Service: s3\r\nX-Resource: put\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n"
+        )
+        begun = self.stack.engine("10.3.0.1", 9000).last
+        client.leave()
+        self.stack.gateway._held.limit = 5
+        begun.answer(body=b"<Begun><UploadId>u1</UploadId></Begun>")
+        self.assertEqual(self.held, 0)
+        self.assertIn("something may be left undone there", "".join(lines))
 
     @examples(60)
     @given(

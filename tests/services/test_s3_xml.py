@@ -59,6 +59,9 @@ class RefusalTests(TestCase):
             b"<a " + b" ".join(b'a%d="1"' % number for number in range(40)) + b"/>",
             b"<a " + b" ".join(b"xmlns:a%d='>'" % number for number in range(40)) + b"/>",
             b"<a>" + b"<![CDATA[x]]>" * 1_000_000 + b"</a>",
+            b"<a>" + b"x\n" * 1_000_000 + b"</a>",
+            b"<a>" + b"\r" * 1_000_000 + b"</a>",
+            b"<a>" + b"&lt;" * 1_000_000 + b"</a>",
         ):
             with self.assertRaisesRegex(BadAnswer, "too many"):
                 s3_xml.parse(body)

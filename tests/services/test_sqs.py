@@ -196,6 +196,10 @@ class SqsTests(ServicesTestCase):
         )
         self.assertEqual(client.json["upstream_message"], "Denied: Interdit à tous.")
         client = self.sqs("list-queues")
+        latin = b'{"__type": "x#Denied", "message": "Interdit \xe0 tous."}'
+        self.requests[-1].answer(403, latin, content_type="application/json; charset=latin1")
+        self.assertEqual(client.json["upstream_message"], "Denied: Interdit à tous.")
+        client = self.sqs("list-queues")
         self.requests[-1].answer(
             429, {"__type": "x#Throttled", "Message": "Slow  down."}, extra="retry-after: 3\r\n"
         )

@@ -53,7 +53,7 @@ class ReadWholeTests(TestCase):
             return sum(self.heard) <= room
 
         answer: Any = Answer()
-        reading = read_whole(answer, self.clock, limit_bytes=LIMIT, seconds=seconds, heard=heard)
+        reading = read_whole(answer, self.clock, limit_bytes=LIMIT, seconds=seconds, admit=heard)
         return answer, Deferred.fromCoroutine(reading)
 
     def test_whole(self) -> None:

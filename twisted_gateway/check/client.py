@@ -112,7 +112,7 @@ class Answer:
     @property
     def _account(self) -> str:
         """What an engine or a proxy says of an error, in whatever form."""
-        said = upstream_words(self.body)
+        said = upstream_words(self.body, self.field("Content-Type"))
         return said + CUT if len(self.body) > MAX_ERROR_BODY_BYTES else said
 
 

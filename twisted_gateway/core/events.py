@@ -29,6 +29,7 @@ MAX_MESSAGE_CHARS = 2_000
 """The longest message that is taken from an engine."""
 _MAX_WORD_CHARS = 200
 
+_CUT_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,3}\Z")
 _FAULTS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -250,7 +251,7 @@ def upstream_message(body: bytes, content_type: str = "") -> ErrorInfo:
         body: the body, or as much of it as was gathered; what exceeds 64 KiB is not looked at.
         content_type: its `Content-Type`, for its encoding (`charset.decoded`); "" for none.
     """
-    text = decoded(body[:MAX_ERROR_BODY_BYTES], content_type)
+    text = decoded(_beginning(body), content_type)
     tree = _tree(text)
     info = _info(tree)
     return msgspec.structs.replace(info, message=info.message or _cut(_words(text, tree)))
@@ -266,8 +267,14 @@ def upstream_words(body: bytes, content_type: str = "") -> str:
         body: as for `upstream_message`.
         content_type: as for `upstream_message`.
     """
-    text = decoded(body[:MAX_ERROR_BODY_BYTES], content_type)
+    text = decoded(_beginning(body), content_type)
     return _words(text, _tree(text))
+
+
+def _beginning(body: bytes) -> bytes:
+    """Give as much as is looked at, without a character of UTF-8 that the end cuts through."""
+    beginning = body[:MAX_ERROR_BODY_BYTES]
+    return _CUT_CHARACTER.sub(b"", beginning) if len(beginning) == MAX_ERROR_BODY_BYTES else body
 
 
 def _tree(body: bytes | str) -> Any:

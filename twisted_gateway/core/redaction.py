@@ -63,6 +63,8 @@ _NUMERIC = re.compile(
 # What stands in front of four numbers that are those of a version.
 _VERSION = re.compile(r"(?i)\b(?:v|version[ :=]{1,2})\Z")
 _VERSION_CHARACTERS = 11
+# Within so many an address ends, with its port, and the words by which it is known for one.
+_CONTEXT_CHARACTERS = 512
 # Where services are that are not meant for everybody (RFC 1918, RFC 6598, RFC 3927, loopback).
 _PRIVATE = [
     IPv4Network(one)
@@ -135,12 +137,15 @@ def presentable(
         hosts: as for `without_addresses`.
         secrets: as for `redacted`.
     """
-    looked_at = 4 * most_characters
+    looked_at = 4 * most_characters + _CONTEXT_CHARACTERS
     text = redacted(text, secrets)
     shown = without_addresses(text[:looked_at], hosts)
-    if len(text) > looked_at and len(shown) <= most_characters:
-        # So much of it was masked that the end of what was looked at would show, cut as it is.
-        shown = shown.rpartition(" ")[0]
+    if len(text) > looked_at:
+        # What the end cuts through, and what only the words behind it tell, is not known there. It
+        # shows in so far as it is the same where less is looked at.
+        less = without_addresses(text[: looked_at - _CONTEXT_CHARACTERS], hosts)
+        pairs = enumerate(zip(shown, less, strict=False))
+        shown = shown[: next((at for at, (one, other) in pairs if one != other), len(less))]
     return shown[:most_characters]
 
 

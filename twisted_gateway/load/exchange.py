@@ -63,6 +63,7 @@ class Exchange(Protocol):
         self._direct = direct
         self._splitter: EventSplitter | None = None
         self._body = bytearray()
+        self._media_type = ""
         self._ended = self._left = False
         self._terminal = False
         self._commented = False
@@ -92,8 +93,9 @@ class Exchange(Protocol):
     def _read(self, response: UpstreamResponse) -> Deferred[None]:
         self.record.head = self._pace.now()
         self.record.status = response.code
-        kind = response.headers.getRawHeaders(b"content-type", [b""])[0]
-        if response.code == 200 and kind.split(b";")[0].strip().lower() == EVENT_STREAM:
+        self._media_type = response.media_type
+        kind = response.field(b"Content-Type").split(b";")[0].strip().lower()
+        if response.code == 200 and kind == EVENT_STREAM:
             self._splitter = EventSplitter()
         self.record.retry_after = _seconds(response.headers.getRawHeaders(b"retry-after", [b""])[0])
         self._over = Deferred(lambda _: self._leave(response))
@@ -189,7 +191,7 @@ class Exchange(Protocol):
         problem = _problem(data)
         if self.record.retry_after is None:
             self.record.retry_after = problem.retry_after
-        said = problem.reason or upstream_message(data).message
+        said = problem.reason or upstream_message(data, self._media_type).message
         reason = problem.reason or (f"status {status}: {said}" if said else f"status {status}")
         self._end(Ending.REFUSED if status in _REFUSALS else Ending.FAILED, reason)
 

@@ -158,7 +158,7 @@ class Upstream(Protocol):
         """
 
     def count(self, size_bytes: int) -> None:
-        """Count an answer that came another way than by `read`, as `read` counts what it reads.
+        """Count an answer that came another way than by `read`, on top of what is counted.
 
         Raises:
             Problem: 503, the process holds too much already.

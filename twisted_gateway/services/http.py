@@ -37,8 +37,7 @@ def chosen(headers: Headers, names: Iterable[bytes]) -> Pairs:
 
 def first(answer: UpstreamResponse, name: bytes) -> str:
     """Give a field of an answer, the first of several; "" for none."""
-    values = answer.headers.getRawHeaders(name)
-    return values[0].decode("latin-1") if values else ""
+    return answer.field(name).decode("latin-1")
 
 
 async def error_body(upstream: Upstream, answer: UpstreamResponse) -> bytes:
@@ -62,7 +61,7 @@ async def check(upstream: Upstream, answer: UpstreamResponse, good: Collection[i
         answer.abort()
         raise BadAnswer(f"it answered with status {answer.code}")
     body = await error_body(upstream, answer)
-    raise refused(answer, upstream_words(body, first(answer, b"Content-Type")))
+    raise refused(answer, upstream_words(body, answer.media_type))
 
 
 def refused(

@@ -210,7 +210,7 @@ class S3:
         """Read an answer that is XML; S3 may also fail behind a 200."""
         await self._check(request, answer, (200,))
         body = await request.upstream.read(answer, _SMALL_BYTES)
-        message = s3_xml.refusal(body, first(answer, b"Content-Type"))
+        message = s3_xml.refusal(body, answer.media_type)
         if message:
             raise Refused(500, redacted(message, self._secrets))
         return s3_xml.parse(body)
@@ -233,9 +233,7 @@ class S3:
             raise BadAnswer(f"it answered with status {answer.code}")
         content_range = first(answer, b"Content-Range")
         headers = {"Content-Range": content_range} if _BEYOND.fullmatch(content_range) else {}
-        said = s3_xml.refusal(
-            await error_body(request.upstream, answer), first(answer, b"Content-Type")
-        )
+        said = s3_xml.refusal(await error_body(request.upstream, answer), answer.media_type)
         raise refused(answer, said, headers, self._secrets)
 
     async def _send(

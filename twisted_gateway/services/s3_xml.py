@@ -20,6 +20,8 @@ MAX_DEPTH = 16
 MAX_ELEMENTS = 50_000
 """How many elements a document may have; a listing of 1000 objects has some 12,000."""
 
+MAX_PIECES = 4 * MAX_ELEMENTS
+"""How many lines and references, such as `&amp;`, its text may have."""
 MAX_ATTRIBUTES = 32
 """How many attributes an element may have, declarations of namespaces among them."""
 MAX_NAMES = 1000
@@ -104,6 +106,9 @@ def _check_markup(words: str) -> None:
     # An element has two of them, and a third where its text is a CDATA section.
     if words.count("<") > 3 * MAX_ELEMENTS:
         raise BadAnswer("its answer is XML of too many elements")
+    # The parser hands text over in pieces, which such characters end.
+    if sum(map(words.count, "\n\r&")) > MAX_PIECES:
+        raise BadAnswer("its answer is XML of too many lines and references")
     for found in _MARKUP.finditer(words):
         if found["many"]:
             raise BadAnswer("its answer is XML of too many attributes")

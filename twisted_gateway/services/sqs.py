@@ -20,6 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.config.adapters import SqsAdapter
 from twisted_gateway.core import strict_json
+from twisted_gateway.core.charset import decoded
 from twisted_gateway.services import s3_xml
 from twisted_gateway.services.adapter import (
     Answer,
@@ -246,7 +247,7 @@ class Sqs:
             answer.abort()
             raise BadAnswer(f"it answered with status {answer.code}")
         body = await error_body(request.upstream, answer)
-        code, words = _said(body)
+        code, words = _said(decoded(body, answer.media_type))
         code = code or first(answer, b"x-amzn-query-error").partition(";")[0]
         if "NonExistentQueue" in code or "QueueDoesNotExist" in code:
             self._queues.pop(request.parameters.get("queue", ""), None)
@@ -254,7 +255,7 @@ class Sqs:
         # Who is refused at the door is told so in XML.
         raise refused(
             answer,
-            said or s3_xml.refusal(body, first(answer, b"Content-Type")),
+            said or s3_xml.refusal(body, answer.media_type),
             secrets=self._secrets,
         )
 
@@ -284,14 +285,14 @@ def _numbers(asked: Mapping[str, str], names: Mapping[str, str]) -> dict[str, in
     return {theirs: int(asked[ours]) for ours, theirs in names.items() if ours in asked}
 
 
-def _said(body: bytes) -> tuple[str, str]:
+def _said(text: str) -> tuple[str, str]:
     """Give a refusal's code, the word of its `__type`, and what it says; "" for what is not there.
 
     Of the words only the first line is taken: SQS has what it would have signed itself follow, with
     the host that it was asked by.
     """
     try:
-        tree = strict_json.loads(body)
+        tree = strict_json.loads(text.encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return "", ""
     if not isinstance(tree, dict):

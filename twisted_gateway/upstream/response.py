@@ -109,6 +109,16 @@ class UpstreamResponse:
         """Remember the answer that redirected here."""
         self.previousResponse = response
 
+    def field(self, name: bytes) -> bytes:
+        """Give a header field as it came, the first of several; b"" for none."""
+        values = self.headers.getRawHeaders(name)
+        return values[0] if values else b""
+
+    @property
+    def media_type(self) -> str:
+        """Its `Content-Type`, with its parameters; "" for none."""
+        return self.field(b"Content-Type").decode("latin-1")
+
     def abort(self) -> None:
         """Give the answer up: its connection is dropped at once.
 

@@ -38,8 +38,8 @@ class WholeAnswer:
     body: bytes
 
 
-def _any(_: int) -> bool:
-    """Nobody asks, and so none is one too many."""
+def _all(_: int) -> bool:
+    """Admit every piece."""
     return True
 
 
@@ -49,7 +49,7 @@ async def read_whole(
     *,
     limit_bytes: int,
     seconds: float | None,
-    heard: Callable[[int], bool] = _any,
+    admit: Callable[[int], bool] = _all,
 ) -> tuple[bytes, bool]:
     """Read a body, and say whether what was read is all of it.
 
@@ -60,11 +60,11 @@ async def read_whole(
         answer: whose body it is.
         clock: for the bound on the time.
         limit_bytes: the bound on its size.
-        seconds: the bound on all of it; None: whoever is told by `heard` bounds it.
-        heard: called with the size in bytes of every piece that comes, up to the limit; where it
+        seconds: the bound on all of it; None: whoever is told by `admit` bounds it.
+        admit: called with the size in bytes of every piece that comes, up to the limit; where it
             says False there is no room for it: the connection is dropped, and b"" given.
     """
-    reader = _Reader(limit_bytes, heard)
+    reader = _Reader(limit_bytes, admit)
     answer.deliverBody(reader)
     bound = None if seconds is None else clock.callLater(seconds, reader.cut)
     try:
@@ -153,9 +153,9 @@ class _Reader(Protocol):
         done: fires when no more comes, with whether that is all; cancelling drops the connection.
     """
 
-    def __init__(self, limit_bytes: int, heard: Callable[[int], bool]) -> None:
+    def __init__(self, limit_bytes: int, admit: Callable[[int], bool]) -> None:
         self._limit_bytes = limit_bytes
-        self._heard = heard
+        self._admit = admit
         # One block that grows, for many small ones leave holes in memory that nobody gives back.
         self._come = io.BytesIO()
         self.done: Deferred[bool] = Deferred(self._abort)
@@ -173,7 +173,7 @@ class _Reader(Protocol):
         if len(data) > room:
             self._come.write(data[:room])
             self.cut()
-        elif self._heard(len(data)):
+        elif self._admit(len(data)):
             self._come.write(data)
         else:
             self._come = io.BytesIO()

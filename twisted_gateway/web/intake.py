@@ -37,8 +37,11 @@ class HeldBytes:
         self.limit = limit
 
     def take(self, count: int) -> bool:
-        """Hold `count` more; False, and nothing held, where that would pass the bound."""
-        if self.now + count > self.limit:
+        """Hold `count` more; False, and nothing held, where that would pass the bound.
+
+        Nothing more may always be held, also where a reload has put the bound below what is.
+        """
+        if count and self.now + count > self.limit:
             return False
         self.now += count
         return True

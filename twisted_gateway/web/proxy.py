@@ -248,11 +248,12 @@ class Proxy:
         if self._reply.spent:
             return self._frame_body(kept.response, kept.body)
         if not kept.whole:
+            said = upstream_message(kept.body, kept.response.media_type).message
             raise Problem(
                 "upstream_refused",
                 503,
                 f"The engine of {self._call.model.name} refused the request, in an answer that "
-                f"is no longer whole: {upstream_message(kept.body).message or 'no message'}",
+                f"is no longer whole: {said or 'no message'}",
                 outcome=Outcome.UPSTREAM_STATUS,
                 members={"upstream_status": kept.response.code},
             )
@@ -372,7 +373,7 @@ class Proxy:
 
     def _frame_body(self, answer: UpstreamResponse, body: bytes) -> Outcome:
         failed = answer.code >= 400
-        said = upstream_message(body if failed else b"")
+        said = upstream_message(body if failed else b"", answer.media_type)
         default = (
             f"The engine answered {answer.code}."
             if failed
@@ -391,10 +392,5 @@ class Proxy:
 
 def _readable_type(answer: UpstreamResponse) -> bytes:
     """The answer's media type; empty where its bytes are encoded."""
-    encoded = _first(answer, b"Content-Encoding").strip().lower() not in (b"", b"identity")
-    return b"" if encoded else _first(answer, b"Content-Type")
-
-
-def _first(answer: UpstreamResponse, name: bytes) -> bytes:
-    values = answer.headers.getRawHeaders(name)
-    return values[0] if values else b""
+    encoded = answer.field(b"Content-Encoding").strip().lower() not in (b"", b"identity")
+    return b"" if encoded else answer.field(b"Content-Type")

@@ -5,7 +5,11 @@ from __future__ import annotations
 from twisted_gateway.web.intake import HeldBytes
 
 UNCOUNTED_BYTES = 65_536
-"""How long an answer, or a document, may be that counts nowhere: it does not stay for long."""
+"""How long an answer, or a document, may be that counts nowhere: it does not stay for long.
+
+What tells of a refusal, or of something that has to be undone, is no longer, so that it is read
+however much is held.
+"""
 
 
 class Reading:

@@ -251,7 +251,7 @@ class ServiceCall:
             # Where silence is timed that is the bound: a store may send white space for minutes
             # while it puts an upload's parts together.
             seconds=None if self._silence is not None else self.called.timeout_seconds,
-            heard=came,
+            admit=came,
         )
         if not fits:
             raise held_too_much(HELD_RETRY_AFTER_SECONDS)
@@ -262,7 +262,6 @@ class ServiceCall:
 
     def count(self, size_bytes: int) -> None:
         """See `Upstream.count`."""
-        self._reading.release()
         if not self._reading.add(size_bytes):
             raise held_too_much(HELD_RETRY_AFTER_SECONDS)
 

@@ -102,7 +102,7 @@ def wrong_method(target: str, method: str, allowed: Iterable[str]) -> Problem:
 
 
 def bad_parameters(missing: Iterable[str], invalid: Mapping[str, str]) -> Problem:
-    """Parameters of the query string are missing, or are not what they take.
+    """Parameters, of the query string or the body, are missing, or are not what they take.
 
     Args:
         missing: names.
@@ -117,7 +117,7 @@ def bad_parameters(missing: Iterable[str], invalid: Mapping[str, str]) -> Proble
     return Problem(
         "bad_parameters",
         400,
-        f"The query string does not have what is needed: {'; '.join(clauses)}.",
+        f"The parameters of the request are not what is needed: {'; '.join(clauses)}.",
         outcome=Outcome.BAD_REQUEST,
         members={"missing": names, "invalid": shown},
         param=next(iter([*names, *invalid]), None),
