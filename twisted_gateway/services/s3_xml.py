@@ -6,10 +6,12 @@ sends none, and entities are what it would be for.
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
+from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from twisted_gateway.core.charset import decoded, is_told
@@ -17,13 +19,11 @@ from twisted_gateway.services.adapter import BadAnswer
 
 MAX_DEPTH = 16
 """How deep elements may lie in one another; a listing has four levels."""
-MAX_ELEMENTS = 50_000
+MAX_ELEMENTS = 25_000
 """How many elements a document may have; a listing of 1000 objects has some 12,000."""
 
-MAX_PIECES = 4 * MAX_ELEMENTS
-"""How many lines and references, such as `&amp;`, its text may have."""
-MAX_ATTRIBUTES = 32
-"""How many attributes an element may have, declarations of namespaces among them."""
+MAX_ATTRIBUTES = 4
+"""How many attributes an element may have, declarations of namespaces among them; S3 has two."""
 MAX_NAMES = 1000
 """How many objects, and how many prefixes, a listing holds at most; so S3 has it."""
 MAX_NAME_CHARACTERS = 3072
@@ -31,42 +31,63 @@ MAX_NAME_CHARACTERS = 3072
 
 Element = ElementTree.Element
 
-# What is no element is passed over, to the end where it does not end itself: in it, and in text,
-# quotation marks are nothing. No `<` stands in a tag, and nothing is tried in two ways, so that all
-# of it costs what the document has of characters.
-_MARKUP = re.compile(
-    r"(?s)<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)"
-    r"|(?P<doctype><!DOCTYPE)"
-    r"|(?P<many><(?![!?])[^<>\"']*+"
-    rf"(?:(?:\"[^<\"]*+\"|'[^<']*+')[^<>\"']*+){{{MAX_ATTRIBUTES + 1}}})"
-)
-_ESCAPES = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
+# A document type can only stand before the first element. Nothing is tried in two ways.
+_DOCTYPE = re.compile(r"(?s)(?:[ \t\r\n]++|<!--.*?-->|<\?.*?\?>)*+<!DOCTYPE")
+# The parser buffers a tag until it has all of it, and says nothing of it before.
+_PIECE_BYTES = 16_384
+_MOST_PENDING_BYTES = 2 * _PIECE_BYTES
+_TEXT_BYTES = 65_536
+_NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
-class _Plain(ElementTree.TreeBuilder):
+class _Bounds:
     """Builds a tree, and bears no more than a listing has."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._depth = 0
         self._count = 0
+        self._builder = ElementTree.TreeBuilder()
 
-    def start(self, tag: Any, attrs: Any, /) -> Element:
+    def read(self, words: str) -> Element:
+        """Read a document.
+
+        Names are taken as they are written: a parser that knows of namespaces copies the
+        namespace's own name, however long, into that of each element.
+        """
+        # What the document says of its encoding was true of what it was decoded from.
+        parser = expat.ParserCreate("utf-8")
+        parser.buffer_text = True
+        parser.buffer_size = _TEXT_BYTES
+        parser.ordered_attributes = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._builder.data
+        parser.CommentHandler = self._other
+        parser.ProcessingInstructionHandler = self._other
+        body = words.encode("utf-8", "replace")
+        # In pieces, for the parser reads on to the end of what it has, whatever a handler raises.
+        for start in range(0, len(body), _PIECE_BYTES):
+            piece = body[start : start + _PIECE_BYTES]
+            parser.Parse(piece, False)
+            if start + len(piece) - parser.CurrentByteIndex > _MOST_PENDING_BYTES:
+                raise BadAnswer("its answer is XML with too long a tag or comment")
+        parser.Parse(b"", True)
+        root: Element = self._builder.close()
+        return root
+
+    def _start(self, name: str, attributes: list[str]) -> None:
         self._depth += 1
         self._count_one()
-        return super().start(tag, attrs)
+        if len(attributes) > 2 * MAX_ATTRIBUTES:
+            raise BadAnswer("its answer is XML of too many attributes")
+        self._builder.start(name, {})
 
-    def end(self, tag: str, /) -> Element:
+    def _end(self, name: str) -> None:
         self._depth -= 1
-        return super().end(tag)
+        self._builder.end(name)
 
-    def comment(self, text: str | None, /) -> Element:
+    def _other(self, *_: str) -> None:
         self._count_one()
-        return super().comment(text)
-
-    def pi(self, target: str, text: str | None = None, /) -> Element:
-        self._count_one()
-        return super().pi(target, text)
 
     def _count_one(self) -> None:
         self._count += 1
@@ -90,30 +111,15 @@ def parse(body: bytes) -> Element:
 
 
 def _tree(words: str) -> Element:
-    _check_markup(words)
-    try:
-        return ElementTree.fromstring(words, ElementTree.XMLParser(target=_Plain()))
-    except (ElementTree.ParseError, ValueError, LookupError):
-        raise BadAnswer("its answer is not XML") from None
-
-
-def _check_markup(words: str) -> None:
-    """Refuse what the parser tells of too late.
-
-    It tells of a tag when it has all of it, and takes seconds for a million attributes; and of a
-    document type it reads on whatever its handler raises.
-    """
     # An element has two of them, and a third where its text is a CDATA section.
     if words.count("<") > 3 * MAX_ELEMENTS:
         raise BadAnswer("its answer is XML of too many elements")
-    # The parser hands text over in pieces, which such characters end.
-    if sum(map(words.count, "\n\r&")) > MAX_PIECES:
-        raise BadAnswer("its answer is XML of too many lines and references")
-    for found in _MARKUP.finditer(words):
-        if found["many"]:
-            raise BadAnswer("its answer is XML of too many attributes")
-        if found["doctype"]:
-            raise BadAnswer("its answer is XML with a document type")
+    if _DOCTYPE.match(words):
+        raise BadAnswer("its answer is XML with a document type")
+    try:
+        return _Bounds().read(words)
+    except expat.ExpatError:
+        raise BadAnswer("its answer is not XML") from None
 
 
 def listing(body: bytes, bucket: str) -> dict[str, Any]:
@@ -205,19 +211,16 @@ def _decoded(value: str, coded: bool) -> str:
     """Undo `encoding-type=url`.
 
     `urllib.parse.unquote_plus` takes each escape by itself: for a page of keys that are not ASCII a
-    second, in which nothing else is done.
+    second, in which nothing else is done. Quoted-printable is the same by another sign.
     """
     if len(value) > MAX_NAME_CHARACTERS:
         raise BadAnswer("its answer holds a key that is too long to be one")
     if not coded:
         return value
-    raw = value.replace("+", " ").encode("utf-8")
-    return _ESCAPES.sub(_bytes_of, raw).decode("utf-8", "replace")
-
-
-def _bytes_of(escapes: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(escapes[0].replace(b"%", b"").decode("ascii"))
+    raw = _NO_ESCAPE.sub(b"%25", value.replace("+", " ").encode("utf-8"))
+    quoted = raw.replace(b"=", b"=3D").replace(b"%", b"=")
+    return binascii.a2b_qp(quoted).decode("utf-8", "replace")
 
 
 def _name(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
+    return element.tag.rpartition(":")[2]
