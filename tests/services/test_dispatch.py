@@ -503,6 +503,9 @@ class UpstreamTests(ServicesTestCase):
         client = self.ask(token=None)
         self.asked.answer(418, b"x")
         self.assertFalse(client.received.startswith(b"HTTP/1.1 418 OK"))
+        client = self.ask(token=None)
+        self.asked.answer(200, b"x")
+        self.assertTrue(client.received.startswith(b"HTTP/1.1 200 OK"))
 
     def test_refusal_without_words(self) -> None:
         """An error whose body is huge, binary or missing is passed all the same."""

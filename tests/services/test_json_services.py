@@ -175,6 +175,15 @@ class IamTests(JsonServicesTestCase):
         del page["users"]
         self.assertEqual(page, {"page": 2, "next_page": 3, "pages": 5, "total": 42})
 
+    def test_nested(self) -> None:
+        """What is no plain value or list of such is left out: it would be written as it came."""
+        client = self.get("iam", "list-users")
+        user = {"pk": 1, "name": {"a": 1}, "email": [[1]], "groups": ["a", "b"]}
+        self.there.answer(body={"pagination": PAGING, "results": [user]})
+        shown = client.json["users"][0]
+        self.assertEqual((shown["pk"], shown["groups"]), (1, ["a", "b"]))
+        self.assertEqual((shown["name"], shown["email"]), (None, None))
+
     def test_last_page(self) -> None:
         """Behind the last page there is none."""
         client = self.get("iam", "list-users")

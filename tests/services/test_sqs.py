@@ -70,6 +70,21 @@ class SqsTests(ServicesTestCase):
         self.expect("ListQueues", MaxResults=1000).answer(body={})
         self.assertEqual(client.json, {"queues": [], "next_token": None})
 
+    def test_hostile_lists(self) -> None:
+        """What is no queue's URL, and no text where that belongs, goes no further."""
+        client = self.sqs("list-queues")
+        urls = ["http://10.1.2.3:9324", "10.1.2.3:9324", "http://[", "http://h/1/a", "h/b", ""]
+        self.requests[-1].answer(body={"QueueUrls": urls, "NextToken": {"a": [1]}})
+        self.assertEqual(client.json, {"queues": ["a"], "next_token": None})
+        client = self.resolved("receive-message", {"queue": "jobs"})
+        self.requests[-1].answer(
+            body={
+                "Messages": [{"Body": [1.5], "Attributes": {"SentTimestamp": [5]}}, {"Body": "b"}]
+            }
+        )
+        self.assertEqual([one["body"] for one in client.json["messages"]], [None, "b"])
+        self.assertIsNone(client.json["messages"][0]["sent_at_milliseconds"])
+
     def test_send(self) -> None:
         """A message is sent to the queue of that name, whose URL is asked for once."""
         client = self.resolved(

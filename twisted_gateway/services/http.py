@@ -16,6 +16,7 @@ from twisted_gateway.services.adapter import BadAnswer, Pairs, Refused, Upstream
 from twisted_gateway.upstream.errors import UpstreamError
 from twisted_gateway.upstream.response import UpstreamResponse
 
+_PLAIN = (str, int, float, bool, type(None))
 _CREDENTIALS = (b"Authorization", b"X-Gotify-Key")
 # Seconds, or a date in the one form that is to be written.
 _RETRY_AFTER = re.compile(
@@ -142,5 +143,20 @@ def objects(tree: Any) -> list[dict[str, Any]]:
 
 
 def kept(tree: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Give those members of an object that clients are to see; null for what is absent."""
-    return {name: tree.get(name) for name in names}
+    """Give those members of an object that clients are to see; null for what is absent.
+
+    And for what is no plain value, or list of such: no service has anything else there, and it
+    would be written again whatever it is.
+    """
+    return {name: _flat(tree.get(name)) for name in names}
+
+
+def text(value: Any) -> str | None:
+    """Give a member that is text; None for anything else."""
+    return value if isinstance(value, str) else None
+
+
+def _flat(value: Any) -> Any:
+    if isinstance(value, list):
+        return value if all(isinstance(one, _PLAIN) for one in value) else None
+    return value if isinstance(value, _PLAIN) else None

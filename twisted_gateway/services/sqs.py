@@ -32,7 +32,7 @@ from twisted_gateway.services.adapter import (
     Parameter,
     ServiceRequest,
 )
-from twisted_gateway.services.http import error_body, first, members, objects, parsed, refused
+from twisted_gateway.services.http import error_body, first, members, objects, parsed, refused, text
 from twisted_gateway.services.sigv4 import Credentials, signature_headers
 from twisted_gateway.services.values import line, long_text, whole
 from twisted_gateway.upstream.request_body import BytesProducer
@@ -135,8 +135,8 @@ class Sqs:
             raise BadAnswer("its answer lists no queues")
         return Document(
             {
-                "queues": [url.rpartition("/")[2] for url in urls],
-                "next_token": tree.get("NextToken") or None,
+                "queues": [name for name in map(_name, urls) if name],
+                "next_token": text(tree.get("NextToken")) or None,
             }
         )
 
@@ -161,8 +161,8 @@ class Sqs:
         return Document(
             {
                 "message_id": message_id,
-                "body_md5": tree.get("MD5OfMessageBody"),
-                "sequence_number": tree.get("SequenceNumber"),
+                "body_md5": text(tree.get("MD5OfMessageBody")),
+                "sequence_number": text(tree.get("SequenceNumber")),
             }
         )
 
@@ -263,18 +263,23 @@ class Sqs:
 def _message(tree: Mapping[str, Any]) -> dict[str, Any]:
     attributes = members(tree.get("Attributes") or {})
     return {
-        "message_id": tree.get("MessageId"),
-        "receipt_handle": tree.get("ReceiptHandle"),
-        "body": tree.get("Body"),
-        "body_md5": tree.get("MD5OfBody"),
+        "message_id": text(tree.get("MessageId")),
+        "receipt_handle": text(tree.get("ReceiptHandle")),
+        "body": text(tree.get("Body")),
+        "body_md5": text(tree.get("MD5OfBody")),
         "sent_at_milliseconds": _number(attributes.get("SentTimestamp")),
         "receive_count": _number(attributes.get("ApproximateReceiveCount")),
     }
 
 
+def _name(url: str) -> str:
+    """Give a queue's name, the last segment of its URL; "" where it has no path."""
+    return url.partition("://")[2].partition("/")[2].rpartition("/")[2]
+
+
 def _number(value: Any) -> int | None:
-    text = str(value)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+    digits = str(value) if isinstance(value, int) else text(value) or ""
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None
 
 
 def _given(asked: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
@@ -285,14 +290,14 @@ def _numbers(asked: Mapping[str, str], names: Mapping[str, str]) -> dict[str, in
     return {theirs: int(asked[ours]) for ours, theirs in names.items() if ours in asked}
 
 
-def _said(text: str) -> tuple[str, str]:
+def _said(said: str) -> tuple[str, str]:
     """Give a refusal's code, the word of its `__type`, and what it says; "" for what is not there.
 
     Of the words only the first line is taken: SQS has what it would have signed itself follow, with
     the host that it was asked by.
     """
     try:
-        tree = strict_json.loads(text.encode("utf-8", "replace"))
+        tree = strict_json.loads(said.encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return "", ""
     if not isinstance(tree, dict):

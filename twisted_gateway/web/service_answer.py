@@ -115,7 +115,8 @@ async def _relay(
     answer, reply = passed.answer, _reply(request, clock)
     reply.on_pause, reply.on_resume = call.hold, call.release
     try:
-        reply.begin(answer.code, answer.phrase, _head(request, passed))
+        # The phrase is the service's own words: not all of them are for the client.
+        reply.begin(answer.code, RESPONSES.get(answer.code, b""), _head(request, passed))
         relay = Relay(reply, call.heard)
         answer.deliverBody(relay)
         if await relay.done is End.BROKEN:
