@@ -121,6 +121,7 @@ class Gateway(MultiService):
         self.metrics.states = self.operations.states
         self.metrics.history = self.operations.status.history
         held = self._held = HeldBytes(config.max_held_bytes)
+        self.metrics.watch_held(lambda: held.now)
         self._service_side = ServiceSide(reactor, self.fleet, self.metrics, self.tenancy, held)
         models = Models(
             self.fleet,
@@ -249,9 +250,10 @@ class Gateway(MultiService):
             self._interrupt_all()
             return self._drained
         self._log.info(
-            "draining: {count} requests under way, {seconds} s at most",
+            "draining: {count} requests under way, {seconds} s at most; a second signal, such as "
+            "another Ctrl-C, ends it at once",
             count=len(self.exchanges),
-            seconds=self._config.drain_seconds,
+            seconds=f"{self._config.drain_seconds:g}",
         )
         self.fleet.drain()
         drained = self._drained = Deferred()

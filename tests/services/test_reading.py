@@ -55,7 +55,8 @@ class ReadingTests(ServicesTestCase):
 
     @property
     def held(self) -> int:
-        held: int = self.stack.gateway._held.now
+        held = self.stack.gateway._held.now
+        self.assertEqual(self.stack.metric("gateway_held_bytes"), held)
         return held
 
     def get(self, service: str, resource: str, query: str) -> Client:

@@ -41,6 +41,7 @@ CONTRACT = {
     "gateway_upstream_responses_total": ("counter", {"model", "code_class"}),
     "gateway_inflight": ("gauge", {"model"}),
     "config_last_reload_successful": ("gauge", set()),
+    "gateway_held_bytes": ("gauge", set()),
     "webhook_target_requests_total": ("counter", {"service", "resource", "outcome"}),
     "legacy_route_requests_total": ("counter", {"route", "tenant"}),
 }
@@ -192,6 +193,14 @@ class RequestTests(MetricsTestCase):
         self.assertEqual(self.value("config_last_reload_successful"), 1)
         self.metrics.reloaded(False)
         self.assertEqual(self.value("config_last_reload_successful"), 0)
+
+
+    def test_held_bytes_show(self) -> None:
+        """They are asked for at each scrape."""
+        held = [0]
+        self.metrics.watch_held(lambda: held[0])
+        for held[0] in (5, 0):
+            self.assertEqual(self.value("gateway_held_bytes"), held[0])
 
 
 class AdmissionTests(MetricsTestCase):

@@ -110,6 +110,11 @@ class Families:
             "Whether the configuration as last read is in force.",
             registry=registry,
         )
+        self.held = Gauge(
+            "gateway_held_bytes",
+            "Bytes of bodies and documents held now, of maxHeldBytes.",
+            registry=registry,
+        )
         self._of_engines = (self.stale, self.degraded, self.prefix_hits)
         self._of_models = (
             *(self.ttft, self.itl, self.tokens, self.parked, self.wait, self.rejected),

@@ -104,6 +104,10 @@ class Metrics:
         """The configuration was read, at start or again: it is in force, or was refused."""
         self._families.reload_successful.set(successful)
 
+    def watch_held(self, held: Callable[[], float]) -> None:
+        """Ask for the bytes that the process holds, at each scrape."""
+        self._families.held.set_function(held)
+
     def _of(self, model: str) -> ModelSeries:
         return self._models.get(model) or self._models[""]
 
