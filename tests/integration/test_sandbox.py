@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.integration.fakes.authority import Authority
 from tests.integration.fakes.kube import KubeServer
+from tests.integration.fakes.serving import Handler
 from tests.integration.fakes.sessions import EntityServer, FleetServer
 from tests.integration.gateway import Gateway
 from tests.integration.processes import wait_until
@@ -258,12 +259,33 @@ class FleetTests(SandboxTestCase):
         self.assertEqual(self.ask("DELETE").json()["fleet"], "released")
         self.assertEqual(self.fleet.warm, 1)
 
+    def test_given_back_in_the_end(self) -> None:
+        """One that fails is asked again within the DELETE: its answer says what is so."""
+        self.fleet.warm = 1
+        self.assertIs(self.ask("POST").json()["fleet"], True)
+        answer, faults = self.fleet.answer, [500, 503]
+
+        def fail(
+            handler: Handler, method: str, path: str, headers: dict[str, str], body: bytes
+        ) -> None:
+            if faults and path.endswith("/release"):
+                handler.send(faults.pop(), b"{}")
+            else:
+                answer(handler, method, path, headers, body)
+
+        self.patch(self.fleet, "answer", fail)
+        removed = self.ask("DELETE")
+        self.assertEqual((removed.status, removed.json()["fleet"]), (200, "released"))
+        self.assertEqual((faults, self.fleet.warm), ([], 1))
+
     def test_moods(self) -> None:
         """One that refuses, hangs or lies is as good as none."""
         for mood in ("refuses", "hangs", "lies"):
             self.fleet.mood = mood
             answer = self.ask("POST", session=f"{self.session}-{mood}")
             self.assertEqual((answer.status, answer.json()["fleet"]), (200, False), mood)
+            # A DELETE waits for one that hangs, twenty seconds: test_slow of the unit tests.
+            self.fleet.mood = "well" if mood == "hangs" else mood
             removed = self.ask("DELETE", session=f"{self.session}-{mood}")
             self.assertEqual((removed.status, removed.json()["kubernetes"]), (200, "removed"))
         self.fleet.over.set()

@@ -140,7 +140,11 @@ KEYS = (
         about="The fleet controller's URL: it is asked before Kubernetes, unless the session has "
         "its workspace there. Default: there is none.",
     ),
-    Key(name="fleetSeconds", kind=SECONDS, about="How long the fleet controller may take."),
+    Key(
+        name="fleetSeconds",
+        kind=SECONDS,
+        about="How long the fleet controller may take to assign a pod.",
+    ),
     Key(
         name="memoryEntity",
         kind=Text(entity_url, "a URL with {session_id} in its path", _HTTP),

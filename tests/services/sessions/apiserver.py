@@ -20,7 +20,16 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import yaml
 
-from tests.services.sessions.cluster import ENDED, Cluster, Tree, Watch, failure, leaving, matches
+from tests.services.sessions.cluster import (
+    ENDED,
+    Cluster,
+    Tree,
+    Watch,
+    bears,
+    failure,
+    leaving,
+    matches,
+)
 from tests.services.sessions.validation import Invalid, check, check_applied
 
 __all__ = ["ApiServer", "Reply", "Request", "Watch", "leaving", "manifest", "refusal"]
@@ -257,7 +266,7 @@ class ApiServer(Cluster):
 
     def _list(self, resource: str, query: dict[str, str]) -> Reply:
         limit = int(query.get("limit", "500"))
-        selector = query.get("fieldSelector", "")
+        selector, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
         if "continue" in query:
             version, left = self._left_of(query["continue"])
         else:
@@ -265,7 +274,7 @@ class ApiServer(Cluster):
             left = [
                 copy.deepcopy(tree)
                 for (kind, _), tree in sorted(self.objects.items())
-                if kind == resource and matches(tree, selector)
+                if kind == resource and matches(tree, selector) and bears(tree, labels)
             ]
         page, rest = left[:limit], left[limit:]
         metadata = {"resourceVersion": str(version)}

@@ -319,6 +319,13 @@ def matches(tree: Tree, selector: str) -> bool:
     return True
 
 
+def bears(tree: Tree, selector: str) -> bool:
+    """Whether an object has the labels of a label selector, of which equality alone is known."""
+    labels = tree["metadata"].get("labels", {})
+    wanted = (term.partition("=") for term in selector.split(",") if term)
+    return all(labels.get(name) == value for name, _, value in wanted)
+
+
 def failure(status: int, reason: str, message: str) -> Tree:
     """A Status, as the API tells of what it refuses."""
     return {

@@ -37,7 +37,8 @@ from twisted_gateway.services.adapter import Refused
 from twisted_gateway.services.sessions.attempt import Attempt, Attempts, Late, Superseded, Wish
 from twisted_gateway.services.sessions.chores import Chores
 from twisted_gateway.services.sessions.cluster import Cluster
-from twisted_gateway.services.sessions.kube import Kube, KubeRefusal
+from twisted_gateway.services.sessions.kube import Kube
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal
 from twisted_gateway.services.sessions.pods import Stage, stage
 from twisted_gateway.services.sessions.provisioner import Provisioner
 from twisted_gateway.services.sessions.reaper import Reaper
@@ -221,7 +222,7 @@ class _Replica:
         self._history = history
         self._attempts = Attempts(clock)
         self._began: dict[Attempt, int] = {}
-        cluster = Cluster(adapter, kube, clock)
+        cluster = Cluster(adapter, kube, clock, history.chance.random)
         self._provisioner = Provisioner(adapter, cluster, None, None, Chores(), clock)
         self.reaper = Reaper(adapter, kube, clock, f"replica-{number}")
 

@@ -46,6 +46,14 @@ class EntityTests(SessionsTestCase):
         self.assertLessEqual(PLACE.items(), tree(put).items())
         put.answer()
 
+    def test_page_of_a_proxy(self) -> None:
+        """A 404 that is none of the memory service's own says nothing: nothing is overwritten."""
+        for body in (b"default backend - 404", b"404 page not found\n", b"<html>404</html>"):
+            self.running()
+            self.memory.last.answer(404, body, "text/plain")
+            self.assertEqual(self.memory.last.method, "GET", body)
+            self.api.objects.clear()
+
     def test_again(self) -> None:
         """A POST that finds the sandbox running says that the session is active."""
         self.get().answer(404)
@@ -170,19 +178,17 @@ class FromBothTests(SessionsTestCase):
         )
         self.memory.last.answer()
 
-    def test_each_kind_has_room(self) -> None:
-        """Entities that hang keep no pod from being given back, and are bounded themselves."""
-        self.patch(chores, "MOST_CHORES", 2)
+    def test_a_few_at_once(self) -> None:
+        """However many sessions there are, few entities are held in memory at once."""
+        self.patch(chores, "MOST_CHORES", 12)
         self.kube.up = False
-        for session in ("s1", "s2", "s3"):
-            self.post(session)
+        for number in range(20):
+            self.post(f"s{number}")
             self.fleet.last.answer(body={"svc_dns": "a.b"})
-        self.assertEqual(len(self.memory.asked), 2)
-        self.delete("s4")
-        self.fleet.last.die()
-        self.stack.advance(0.25)
-        self.assertEqual(self.fleet.last.path, "/sessions/s4/release")
-        self.fleet.last.answer()
+        self.assertEqual(len(self.memory.asked), chores.MOST_AT_ONCE)
         for asked in list(self.memory.asked):
-            asked.answer(404)
-            self.memory.last.answer()
+            asked.answer(403)
+        self.assertEqual(len(self.memory.asked), 12)
+        for asked in self.memory.asked[chores.MOST_AT_ONCE :]:
+            asked.answer(403)
+        self.assertEqual(len(self.memory.asked), 12)

@@ -21,7 +21,8 @@ class AssignTests(SessionsTestCase):
         asked.answer(body=GOOD)
         self.assertEqual(client.status, 200)
         self.assertEqual(client.json, {"session_id": "s1", **GOOD, "fleet": True})
-        self.assertEqual(self.api.asked, [("get", "persistentvolumeclaims/workspace-session-s1")])
+        looks = ["persistentvolumeclaims/workspace-session-s1", "pods/pi-session-s1"]
+        self.assertEqual(self.api.asked, [("get", one) for one in looks])
 
     def test_other_name(self) -> None:
         """The name of the Service is also taken as podSvcDns, and nothing else is needed."""
@@ -157,17 +158,6 @@ class AssignTests(SessionsTestCase):
             self.assertEqual(self.releases(), 0, send)
             self.api.objects.clear()
 
-    def test_release_tried_again(self) -> None:
-        """A pod that cannot be given back is tried to three times, and then the log says so."""
-        self.delete()
-        self.fleet.last.answer(500)
-        for seconds in (0.25, 2.5, 10.5):
-            self.stack.advance(seconds)
-            self.fleet.last.answer(500)
-        self.assertEqual(self.releases(), 4)
-        self.stack.advance(60)
-        self.assertEqual(self.releases(), 4)
-
     def test_nothing_of_the_client(self) -> None:
         """Nothing of the client's request goes on but the session's id."""
         self.post()
@@ -229,6 +219,45 @@ class OnKubernetesTests(SessionsTestCase):
         self.fleet.last.answer(body=GOOD)
         self.assertEqual((client.status, client.json["fleet"]), (200, True))
 
+    def test_made_elsewhere(self) -> None:
+        """So it does while another replica makes it, which has not come to its workspace yet."""
+        self.kube.holding = True
+        mine = self.post()
+        self.kube.let_go()
+        self.kube.holding = True
+        self.fleet.last.answer(404)
+        while not self.api.names("services"):
+            self.kube.step()
+        self.assertEqual(self.api.names("persistentvolumeclaims"), [])
+        other = self.replica()
+        theirs = other.post()
+        self.assertEqual(other.fleet.asked, [])
+        self.kube.let_go()
+        self.ready()
+        other.stack.settle()
+        self.assertEqual((mine.status, theirs.status), (200, 200))
+        self.assertEqual(mine.json, theirs.json)
+
+    def test_pods_that_do_not_count(self) -> None:
+        """A pod alone that has ended, is going, or is none of the gateway's is no sandbox."""
+        label = "app.kubernetes.io/managed-by"
+        for number, spoil in enumerate(
+            (
+                lambda pod: pod["status"].update(phase="Failed"),
+                lambda pod: pod["metadata"].update(deletionTimestamp="2001-01-01T00:00:00Z"),
+                lambda pod: pod["metadata"]["labels"].update({label: "another"}),
+                lambda pod: pod["metadata"].pop("labels"),
+            )
+        ):
+            self.made()
+            spoil(self.api.pod())
+            del self.api.objects["persistentvolumeclaims", "workspace-session-s1"]
+            client = self.post()
+            self.assertEqual(len(self.fleet.asked), 1, number)
+            self.fleet.last.answer(body=GOOD)
+            self.assertEqual((client.status, client.json["fleet"]), (200, True))
+            self.api.objects.clear()
+
     def test_nobody_knows(self) -> None:
         """Where Kubernetes does not say, or not soon, the fleet controller is asked as ever."""
         for number, reply in enumerate(
@@ -245,72 +274,3 @@ class OnKubernetesTests(SessionsTestCase):
         self.stack.advance(1)
         self.fleet.last.answer(body=GOOD)
         self.assertEqual((client.status, client.json["fleet"]), (200, True))
-
-
-class LateReleaseTests(SessionsTestCase):
-    """A pod that a DELETE could not give back is, later, unless the session is to have one."""
-
-    config = WITH_FLEET
-
-    def setUp(self) -> None:
-        """The fleet controller has failed, and Kubernetes is not to be had any more."""
-        super().setUp()
-        client = self.delete()
-        self.fleet.last.die()
-        self.assertEqual((client.status, client.json["fleet"]), (200, "failed"))
-        self.kube.up = False
-        for wire, _ in self.kube._wires:
-            wire.lose()
-        self.stack.advance(0.25)
-
-    def paths(self) -> list[str]:
-        """What the fleet controller was asked, since."""
-        return [one.path.rpartition("/")[2] for one in self.fleet.asked[1:]]
-
-    def assigned(self) -> None:
-        """The session is asked for again, and has a pod, which it keeps."""
-        again = self.post()
-        self.fleet.last.answer(body=GOOD)
-        self.assertEqual(again.status, 200)
-        self.stack.advance(60)
-
-    def test_asked_again(self) -> None:
-        """Who asks for the session again keeps what would have been given back."""
-        self.fleet.last.answer(500)
-        self.assigned()
-        self.assertEqual(self.paths(), ["release", "assign"])
-
-    def test_after_a_reload(self) -> None:
-        """So does who asks the adapter of a later configuration."""
-        self.fleet.last.answer(500)
-        self.stack.text = WITH_FLEET.replace("size: 1Gi", "size: 2Gi")
-        self.assertTrue(self.stack.gateway.reload())
-        self.assigned()
-        self.assertEqual(self.paths(), ["release", "assign"])
-
-    def test_under_way(self) -> None:
-        """What is being given back already is waited for: it would be the next one's else."""
-        again = self.post()
-        self.assertEqual(self.paths(), ["release"])
-        self.fleet.last.answer()
-        self.assertEqual(self.paths(), ["release", "assign"])
-        self.fleet.last.answer(body=GOOD)
-        self.assertEqual(again.status, 200)
-
-    def test_refused(self) -> None:
-        """Where the session is given none, what it had is still given back."""
-        self.fleet.last.answer(500)
-        self.post()
-        self.fleet.last.answer(429)
-        self.stack.advance(0.25)
-        self.assertEqual(self.paths(), ["release", "assign", "release"])
-        self.fleet.last.answer()
-
-    def test_removed(self) -> None:
-        """A DELETE gives it back itself."""
-        self.fleet.last.answer(500)
-        self.delete()
-        self.assertEqual(self.paths(), ["release", "release"])
-        self.fleet.last.answer()
-        self.stack.advance(60)
-        self.assertEqual(self.paths(), ["release", "release"])

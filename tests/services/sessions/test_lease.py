@@ -71,7 +71,17 @@ class LeaseTests(ReaperTestCase):
 
     def test_lasts(self) -> None:
         """It lasts as long as its holder has said, whose configuration may be another."""
-        for lasts, looks in ((900, 3), (300, 1), (0, 2), (-5, 2), ("x", 2), (None, 2)):
+        for lasts, looks in (
+            (900, 3),
+            (300, 1),
+            (0, 2),
+            (-5, 2),
+            ("x", 2),
+            (None, 2),
+            # However long one that is gone has said that it would last, an hour is believed.
+            (3600, 12),
+            (86_400 * 365, 12),
+        ):
             self.tearDown()
             self.doCleanups()
             self.setUp()
@@ -132,6 +142,13 @@ class LeaseTests(ReaperTestCase):
             self.api.asked.clear()
             self.stack.advance(15)
             self.assertIn(("list", "pods"), self.api.asked)
+
+    def test_reloaded_all_the_time(self) -> None:
+        """A replica that reads its configuration ever again looks as often as it is to."""
+        for _ in range(160):
+            self.stack.advance(4)
+            self.assertTrue(self.stack.gateway.reload())
+        self.assertGreater(self.api.asked.count(("list", "pods")), 2)
 
     def test_stopped(self) -> None:
         """A look that is under way when the process stops is given up."""

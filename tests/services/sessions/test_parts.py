@@ -8,7 +8,7 @@ from twisted.web.http_headers import Headers
 
 from tests.support import TestCase
 from twisted_gateway.services.sessions import chores as chores_module
-from twisted_gateway.services.sessions.attempt import Attempt, Late, Stoppable, Superseded
+from twisted_gateway.services.sessions.attempt import Attempt, Late, Superseded
 from twisted_gateway.services.sessions.chores import Chores
 from twisted_gateway.services.sessions.watch import MOST_LINE_BYTES, MOST_WAITING, Watch
 from twisted_gateway.upstream.errors import Aborted
@@ -48,6 +48,17 @@ class AttemptTests(TestCase):
         self.assertEqual(began, [])
         attempt.end()
 
+    def test_several(self) -> None:
+        """Of several that are waited for at once each is cancelled, and one that is over is not."""
+        attempt = Attempt(self.clock, 10)
+        works: list[Deferred[str]] = [Deferred() for _ in range(3)]
+        waiting = [Deferred.fromCoroutine(attempt.wait(one)) for one in works]
+        works[0].callback("x")
+        self.assertEqual(self.successResultOf(waiting[0]), "x")
+        self.clock.advance(10)
+        for one in waiting[1:]:
+            self.failureResultOf(one, Late)
+
     def test_cancelled_from_outside(self) -> None:
         """A cancelling that is none of its own stays one."""
         attempt = Attempt(self.clock, 10)
@@ -65,75 +76,60 @@ class ChoreTests(TestCase):
         super().setUp()
         self.chores = Chores()
         self.failures: list[BaseException | None] = []
+        self.began: list[str] = []
 
-    def do(self, name: str, work: Deferred[None], kind: str = "x") -> Deferred[None]:
-        """Do something that may be given up at any moment."""
+    def do(self, name: str) -> Deferred[None]:
+        """Do something that may be given up at any moment; gives what it waits for."""
+        work: Deferred[None] = Deferred()
 
-        async def wait(chore: Stoppable) -> None:
-            await chore.wait(work)
+        async def wait() -> None:
+            self.began.append(name)
+            await work
 
-        self.chores.do(kind, name, wait, lambda failure: self.failures.append(failure.value))
+        self.chores.do("x", name, wait, lambda failure: self.failures.append(failure.value))
         return work
-
-    def drop(self, name: str) -> Deferred[bool]:
-        return Deferred.fromCoroutine(self.chores.drop("x", name))
 
     def test_one_of_a_name(self) -> None:
         """What goes by the same name is given up for the later one, without a word."""
-        first = self.do("a", Deferred())
-        second = self.do("a", Deferred())
-        other = self.do("b", Deferred())
+        first = self.do("a")
+        second = self.do("a")
+        other = self.do("b")
         self.assertEqual([first.called, second.called, other.called], [True, False, False])
-        self.assertIs(self.successResultOf(self.drop("b")), True)
-        self.assertTrue(other.called)
-        self.assertIs(self.successResultOf(self.drop("b")), False)
         second.errback(ValueError("x"))
         self.assertEqual([str(one) for one in self.failures], ["x"])
+        other.callback(None)
 
-    def test_dropped_between_two_steps(self) -> None:
-        """A step that must not be given up half way is waited for; there is no next one."""
-        step: Deferred[None] = Deferred()
-        steps: list[int] = []
-
-        async def work(chore: Stoppable) -> None:
-            for number in range(2):
-                chore.check()
-                steps.append(number)
-                await step
-
-        self.chores.do("x", "a", work, lambda failure: self.failures.append(failure.value))
-        dropping, impatient = self.drop("a"), self.drop("a")
-        impatient.cancel()
-        self.failureResultOf(impatient, CancelledError)
-        self.assertNoResult(dropping)
-        step.callback(None)
-        self.assertIs(self.successResultOf(dropping), True)
-        self.assertEqual((steps, self.failures), ([0], []))
+    def test_a_few_at_once(self) -> None:
+        """Past so many others wait for their turn, and may be given up before it comes."""
+        works = [self.do(str(number)) for number in range(chores_module.MOST_AT_ONCE)]
+        for name in ("p", "q", "q"):
+            _ = self.do(name)
+        self.assertEqual(len(self.began), chores_module.MOST_AT_ONCE)
+        works[3].callback(None)
+        self.assertEqual(self.began[-1], "p")
+        works[4].errback(ValueError("x"))
+        self.assertEqual(self.began[-2:], ["p", "q"])
+        works[5].callback(None)
+        self.assertEqual(len(self.began), chores_module.MOST_AT_ONCE + 2)
+        self.chores.close()
 
     def test_bound(self) -> None:
-        """Past so many of a kind others of it are left undone."""
+        """Past so many that wait or are under way others are left undone."""
         self.patch(chores_module, "MOST_CHORES", 2)
-        works = [self.do(name, Deferred()) for name in ("a", "b")]
-        self.assertEqual([self.began("c"), self.began("c", "y")], [False, True])
+        works = [self.do(name) for name in ("a", "b")]
+        _ = self.do("c")
+        self.assertEqual(self.began, ["a", "b"])
         works[0].callback(None)
-        self.assertTrue(self.began("c"))
-
-    def began(self, name: str, kind: str = "x") -> bool:
-        """Whether a chore that is over at once is begun."""
-        began: list[int] = []
-
-        async def work(chore: Stoppable) -> None:
-            began.append(1)
-
-        self.chores.do(kind, name, work, lambda failure: self.failures.append(failure.value))
-        return began == [1]
+        _ = self.do("c")
+        self.assertEqual(self.began, ["a", "b", "c"])
 
     def test_closed(self) -> None:
-        """In the end everything is given up, and nothing more is begun."""
-        work = self.do("a", Deferred())
+        """In the end everything is given up, also what waits, and nothing more is begun."""
+        works = [self.do(str(number)) for number in range(chores_module.MOST_AT_ONCE + 1)]
         self.chores.close()
-        self.assertTrue(work.called)
-        self.assertFalse(self.began("b"))
+        self.assertTrue(all(work.called for work in works[:-1]))
+        _ = self.do("b")
+        self.assertEqual(len(self.began), chores_module.MOST_AT_ONCE)
         self.assertEqual(self.failures, [])
 
 

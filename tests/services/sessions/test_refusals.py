@@ -40,11 +40,11 @@ class RefusingTestCase(SessionsTestCase):
             if not leaving(one)
         )
 
-    def refuse(self, verb: str, resource: str, status: int = 403) -> None:
+    def refuse(
+        self, verb: str, resource: str, status: int = 403, reason: str = "Forbidden"
+    ) -> None:
         self.api.fail = lambda asked, kind, name: (
-            refusal(status, "Forbidden", f"no {asked}")
-            if (asked, kind) == (verb, resource)
-            else None
+            refusal(status, reason, f"no {asked}") if (asked, kind) == (verb, resource) else None
         )
 
     def obey(self) -> None:
@@ -78,8 +78,13 @@ class RefusalTests(RefusingTestCase):
 
     def test_resumed(self) -> None:
         """What another refusal has left, which need not come again, is resumed."""
-        for status in (401, 404, 405, 415):
-            self.refuse("create", "persistentvolumeclaims", status)
+        for status, reason in (
+            (401, "Unauthorized"),
+            (404, "NotFound"),
+            (405, "MethodNotAllowed"),
+            (415, "UnsupportedMediaType"),
+        ):
+            self.refuse("create", "persistentvolumeclaims", status, reason)
             self.assertEqual(self.post().json["upstream_status"], status)
             self.assertEqual(self.left(), ["pods", "services"])
             self.obey()
@@ -188,6 +193,23 @@ class RefusalTests(RefusingTestCase):
             for resource in rule["resources"]
         }
         self.assertEqual(self.api.allowed, allowed)
+        # Where a name can be told, no other will do.
+        by_name = {
+            (verb, resource): rule["resourceNames"]
+            for rule in self.api.rules
+            if "resourceNames" in rule
+            for verb in rule["verbs"]
+            for resource in rule["resources"]
+        }
+        reaper = ["pi-session-reaper"]
+        self.assertEqual(
+            by_name,
+            {
+                ("patch", "networkpolicies"): ["pi-session-sandbox"],
+                ("get", "leases"): reaper,
+                ("update", "leases"): reaper,
+            },
+        )
 
     def test_words(self) -> None:
         """What it says is told without addresses and the token, wherever it is cut; so is the log.
@@ -210,12 +232,10 @@ class RefusalTests(RefusingTestCase):
         self.assertTrue([one for one in lines if "could not be made: 403 Forbidden" in one])
 
     def test_words_of_any_form(self) -> None:
-        """What is no word of the API's is none, and a number that no float is makes no JSON."""
+        """What is no word of the API's is none."""
         for tree, shown in (
             ({"kind": "Status", "reason": "Forbidden", "message": "a\r\n\x1b[1mb"}, "a   [1mb"),
             ({"kind": "Status", "reason": "at 10.0.0.1", "message": 5}, ""),
-            ({"kind": "Status", "reason": "Forbidden", "code": float("nan")}, ""),
-            ({"kind": "Pod", "reason": "Forbidden", "message": "x"}, ""),
         ):
             self.api.fail = times("create", "pods", Reply(403, tree))
             client = self.post()
@@ -226,77 +246,6 @@ class RefusalTests(RefusingTestCase):
         """The manifest is what Kubernetes takes."""
         for document in manifest():
             kubernetes_validate.validate(document, VERSION, strict=True)
-
-
-class QuotaTests(RefusingTestCase):
-    """A ResourceQuota that is full, by which the API refuses before it looks what is there."""
-
-    def test_running(self) -> None:
-        """A session that runs is given as it is."""
-        first = self.running()
-        self.api.quota = {"pods": 1, "services": 1, "persistentvolumeclaims": 1}
-        again = self.post()
-        self.assertEqual((again.status, again.json), (200, first.json))
-        self.assertEqual({verb for verb, _ in self.api.asked}, {"get"})
-
-    def test_resumed(self) -> None:
-        """A workspace that is there needs no room of its own."""
-        self.running()
-        self.api.end()
-        self.api.quota = {"persistentvolumeclaims": 1}
-        client = self.post()
-        self.ready()
-        self.assertEqual(client.status, 200)
-
-    def test_counted_late(self) -> None:
-        """A quota that still counts the pod which has just gone is no refusal, for a while."""
-        self.running()
-        self.api.end()
-        self.api.quota = {"pods": 1}
-        self.api.recount_seconds = 1.5
-        client = self.post()
-        self.stack.advance(2)
-        self.ready()
-        self.assertEqual(client.status, 200)
-
-    def test_counted_too_late(self) -> None:
-        """After that while it is one; the workspace stays."""
-        self.running()
-        self.api.end()
-        self.api.quota = {"pods": 1}
-        self.api.recount_seconds = 60
-        client = self.post()
-        self.stack.advance(4)
-        self.assertEqual(client.status, 403)
-        self.assertEqual(self.left(), ["persistentvolumeclaims"])
-
-    def test_another_replica_was_first(self) -> None:
-        """What another replica has made in between is taken, though the refusal does not say so."""
-        other = self.replica()
-        for number, (kind, steps) in enumerate(
-            (("pods", 4), ("services", 6), ("persistentvolumeclaims", 7))
-        ):
-            session = f"s{number}"
-            self.kube.holding = True
-            mine = self.post(session)
-            self.kube.step(steps)
-            theirs = other.post(session)
-            self.api.quota = {kind: number + 1}
-            self.kube.let_go()
-            self.api.quota = {}
-            self.ready(session)
-            other.stack.settle()
-            self.assertEqual((mine.status, theirs.status), (200, 200), kind)
-            self.assertEqual(self.api.created.count((SESSION[1], f"pi-session-{session}")), 1)
-
-    def test_full(self) -> None:
-        """Where there is really no room the client is told of the quota, and nothing is left."""
-        for kind in SESSION:
-            self.api.quota = {kind: 0}
-            client = self.post()
-            self.assertEqual(client.status, 403)
-            self.assertIn("exceeded quota", client.json["upstream_message"])
-            self.assertEqual(self.left(), [], kind)
 
 
 class UnavailableTests(RefusingTestCase):

@@ -55,13 +55,12 @@ class WithFleetTests(SessionsTestCase):
     def test_fleet_fails(self) -> None:
         """A fleet controller that fails keeps nothing; it is asked again."""
         client = self.delete()
-        self.fleet.last.answer(500)
+        self.assertEqual(self.left(), [])
+        for seconds in (0.75, 2.25, 0):
+            self.fleet.last.answer(500)
+            self.stack.advance(seconds)
         self.assertEqual(client.status, 200)
         self.assertEqual((client.json["fleet"], client.json["kubernetes"]), ("failed", "removed"))
-        self.assertEqual(self.left(), [])
-        self.stack.advance(0.25)
-        self.assertEqual(self.fleet.last.path, "/sessions/s1/release")
-        self.fleet.last.answer()
 
     def test_kubernetes_fails(self) -> None:
         """Kubernetes that fails keeps the fleet controller from nothing; the client may retry."""
@@ -154,12 +153,15 @@ class WithFleetTests(SessionsTestCase):
         self.assertNotIn("pi-session-s2", self.api.names("pods") + self.api.names("services"))
 
     def test_while_the_fleet_is_asked(self) -> None:
-        """A DELETE gives back what a POST was just about to get, though its client has left."""
+        """A DELETE gives back what a POST was just about to get, though its client has left.
+
+        Whoever has sent the POST is not told of a pod that is given back in that moment.
+        """
         client = self.post("s2")
         assign = self.fleet.last
         self.delete("s2").leave()
         assign.answer(body=GOOD)
-        self.assertEqual(client.status, 200)
+        self.assertEqual(client.status, 409)
         self.assertEqual(self.fleet.last.path, "/sessions/s2/release")
         self.fleet.last.answer()
 
@@ -180,10 +182,11 @@ class WithFleetTests(SessionsTestCase):
         self.fleet.last.answer(404)
         self.kube.holding = True
         other = self.replica()
-        other.fleet.up = False
         other.delete("s2")
+        other.fleet.last.answer(404)
         self.api.finish("s2")
         again = other.post("s2")
+        other.fleet.last.answer(404)
         self.api.become_ready("s2")
         other.stack.settle()
         self.kube.let_go()
@@ -215,6 +218,47 @@ class WithFleetTests(SessionsTestCase):
         self.kube.let_go()
         self.assertEqual(client.status, 409)
         self.api.finish()
+        self.assertEqual(self.left(), [])
+
+    def test_at_the_last_look(self) -> None:
+        """A DELETE that comes before a POST has its answer ends it, though all is there."""
+        self.kube.holding = True
+        client = self.post()
+        while not any("/services/" in asked.path for asked in self.kube.held):
+            self.kube.step()
+        removed = self.delete()
+        self.kube.let_go()
+        self.fleet.last.answer(404)
+        self.assertEqual((client.status, removed.status), (409, 200))
+        self.assertEqual(self.left(), [])
+
+    def test_of_others(self) -> None:
+        """What is only called so, and is managed by something else, stays; the rest goes."""
+        for kind in KINDS:
+            self.post(kind)
+            self.fleet.last.answer(404)
+            self.ready(kind)
+            name = next(n for k, n in self.api.objects if k == kind and n.endswith(f"-{kind}"))
+            labels = self.api.objects[kind, name]["metadata"]["labels"]
+            labels["app.kubernetes.io/managed-by"] = "Helm"
+            client = self.delete(kind)
+            self.fleet.last.answer(404)
+            self.assertEqual(client.status, 409)
+            words = f"{kind} {name} is managed by Helm, and is not removed"
+            self.assertEqual(client.json["upstream_message"], words)
+            self.assertIn(f"{kind}/{name}", self.left())
+            asked = [path.partition("/")[0] for verb, path in self.api.asked if verb == "delete"]
+            self.assertEqual(asked, [one for one in KINDS if one != kind])
+            self.api.asked.clear()
+
+    def test_without_labels(self) -> None:
+        """What was there before the gateway bears no label, and is the session's by its name."""
+        for (kind, _), one in self.api.objects.items():
+            if kind in KINDS:
+                del one["metadata"]["labels"]
+        client = self.delete()
+        self.fleet.last.answer(404)
+        self.assertEqual((client.status, client.json["kubernetes"]), (200, "removed"))
         self.assertEqual(self.left(), [])
 
     def test_then_made(self) -> None:

@@ -17,7 +17,8 @@ from tests.services.sessions.apiserver import (
 from tests.services.sessions.stack import SessionsTestCase
 from tests.support import TestCase
 from twisted_gateway.services.sessions.attempt import Attempt, Late
-from twisted_gateway.services.sessions.kube import PODS, KubeRefusal, KubeUnavailable
+from twisted_gateway.services.sessions.kube import PODS
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal, KubeUnavailable
 from twisted_gateway.services.sessions.waiting import Waiter
 from twisted_gateway.services.sessions.watch import Change
 from twisted_gateway.upstream.errors import ConnectFailed
@@ -160,7 +161,7 @@ class WaiterTests(TestCase):
         """An API that fails, cannot be reached or does not know who asks is asked again."""
         for fault, seen in (
             (UNREACHABLE, "the connection was refused"),
-            (KubeUnavailable(504, "Timeout", "", None), "the Kubernetes API answered 504 Timeout"),
+            (KubeUnavailable(504, "the API answered 504", "", None), "the API answered 504"),
             (KubeRefusal(410, "Expired", ""), "the Kubernetes API answered 410 Expired"),
             (KubeRefusal(401, "", ""), "the Kubernetes API answered 401"),
             (KubeRefusal(403, "Forbidden", ""), "the Kubernetes API answered 403 Forbidden"),
@@ -184,7 +185,7 @@ class WaiterTests(TestCase):
 
     def test_left_alone(self) -> None:
         """An API that says how long it wants to be left alone is, and no longer."""
-        busy = KubeUnavailable(429, "TooManyRequests", "", 7.0)
+        busy = KubeUnavailable(429, "it answered 429", "", 7.0)
         self.kube.watches = [busy, [None], []]
         self.kube.looked = [busy, (pod(1), "7"), (pod(1), "8")]
         waiting = self.wait()

@@ -56,7 +56,7 @@ class Stoppable:
     def __init__(self) -> None:
         """Go on."""
         self._stopped: Exception | None = None
-        self._waiting: Deferred[Any] | None = None
+        self._waiting: list[Deferred[Any]] = []
 
     @property
     def stopped(self) -> bool:
@@ -74,26 +74,29 @@ class Stoppable:
             raise self._stopped
 
     async def wait(self, work: Coroutine[Deferred[Any], Any, Waited] | Deferred[Waited]) -> Waited:
-        """Wait for something that may be given up at any moment; raises as `check` does."""
+        """Wait for something that may be given up at any moment; raises as `check` does.
+
+        Several may be waited for at once.
+        """
         if self._stopped is not None:
             _drop(work)
             raise self._stopped
         waiting = work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)
-        self._waiting = waiting
+        self._waiting.append(waiting)
         try:
             return await waiting
         except CancelledError:
             self.check()
             raise
         finally:
-            self._waiting = None
+            self._waiting.remove(waiting)
 
     def stop(self, why: Exception) -> None:
         """Stop it: at once where it waits, else at its next step. The first `why` counts."""
         if self._stopped is None:
             self._stopped = why
-        if self._waiting is not None:
-            self._waiting.cancel()
+        for waiting in self._waiting[:]:
+            waiting.cancel()
 
 
 class Attempt(Stoppable):

@@ -5,98 +5,64 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from twisted_gateway.services.sessions.attempt import Stoppable, Superseded
-
 MOST_CHORES = 256
-"""How many of a kind are under way at once; others are left undone, and the log says so."""
+"""How many wait or are under way; others are left undone, and the log says so."""
+MOST_AT_ONCE = 8
+"""How many are under way: each may hold a few MiB, and nothing else counts them."""
 
-Work = Callable[[Stoppable], Coroutine[Deferred[Any], Any, None]]
-
-
-class _Chore(Stoppable):
-    """A chore under way."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.running: Deferred[None] = Deferred()
-        self.watched_by: list[Deferred[None]] = []
-
-    def ended(self) -> Deferred[None]:
-        """Fire when it is over, however it ends; cancelling stops the waiting."""
-        watch: Deferred[None] = Deferred(self.watched_by.remove)
-        self.watched_by.append(watch)
-        return watch
+Work = Callable[[], Coroutine[Deferred[Any], Any, None]]
 
 
 class Chores:
-    """Does things in the background."""
+    """Does things in the background, a few at a time."""
 
     _log = Logger()
 
     def __init__(self) -> None:
         """Begin with nothing to do."""
-        self._running: dict[str, dict[str, _Chore]] = {}
+        self._running: dict[str, Deferred[None]] = {}
+        self._room = DeferredSemaphore(MOST_AT_ONCE)
         self._closed = False
 
     def do(self, kind: str, name: str, work: Work, failed: Callable[[Failure], object]) -> None:
-        """Begin something; what goes by the same name is given up for it.
+        """Begin something, or have it wait for its turn; what goes by its name is given up for it.
 
         Args:
-            kind: what it is; each has room of its own, that none waits for another.
+            kind: what it is, for the log.
             name: to what it is done, unlike any other.
-            work: does it. It is stopped where it waits by what it is given, and nowhere else.
+            work: does it. It is cancelled where it waits when it is given up.
             failed: is told when it fails, and not when it is given up.
         """
-        running = self._running.setdefault(kind, {})
-        if name in running:
-            running.pop(name).running.cancel()
+        if name in self._running:
+            self._running.pop(name).cancel()
         if self._closed:
             return
-        if len(running) >= MOST_CHORES:
-            self._log.warn("{kind} is left undone: too much of it is done already", kind=kind)
+        if len(self._running) >= MOST_CHORES:
+            self._log.warn("{kind} is left undone: too much of it is to be done already", kind=kind)
             return
-        chore = running[name] = _Chore()
-        chore.running = Deferred.fromCoroutine(work(chore))
-        _ = chore.running.addBoth(self._ended, running, name, chore, failed)
-
-    async def drop(self, kind: str, name: str) -> bool:
-        """Give something up, and wait for that step of it that must not be given up half way.
-
-        Cancelling stops the waiting only.
-
-        Returns:
-            Whether it was under way.
-        """
-        chore = self._running.get(kind, {}).get(name)
-        if chore is None:
-            return False
-        over = chore.ended()
-        chore.stop(Superseded())
-        await over
-        return True
+        running: Deferred[None] = self._room.run(lambda: Deferred.fromCoroutine(work()))
+        self._running[name] = running
+        _ = running.addBoth(self._ended, name, running, failed)
 
     def close(self) -> None:
         """Give everything up at once, and begin nothing more."""
         self._closed = True
-        for running in self._running.values():
-            for chore in list(running.values()):
-                chore.running.cancel()
+        # The last one first: none is to begin because one before it has made room.
+        for running in reversed(list(self._running.values())):
+            running.cancel()
 
     def _ended(
         self,
         result: Any,
-        running: dict[str, _Chore],
         name: str,
-        chore: _Chore,
+        running: Deferred[None],
         failed: Callable[[Failure], object],
     ) -> None:
-        if running.get(name) is chore:
-            del running[name]
-        while chore.watched_by:
-            chore.watched_by.pop(0).callback(None)
-        if isinstance(result, Failure) and not result.check(CancelledError, Superseded):
+        if self._running.get(name) is running:
+            del self._running[name]
+        if isinstance(result, Failure) and not result.check(CancelledError):
             failed(result)

@@ -6,16 +6,20 @@ all.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.config.sandbox import SessionsAdapter
 from twisted_gateway.services.sessions.attempt import Attempt
 from twisted_gateway.services.sessions.fleet import Place
-from twisted_gateway.services.sessions.kube import CLAIMS, Kube
+from twisted_gateway.services.sessions.kube import CLAIMS, PODS, Kube
 from twisted_gateway.services.sessions.making import Making
 from twisted_gateway.services.sessions.names import claim_name, pod_name, service_dns
-from twisted_gateway.services.sessions.objects import is_leaving
+from twisted_gateway.services.sessions.objects import is_leaving, is_ours
 from twisted_gateway.services.sessions.patience import Patience
+from twisted_gateway.services.sessions.pods import Stage, stage
 from twisted_gateway.services.sessions.removing import Removing
 from twisted_gateway.services.sessions.waiting import Waiter
 
@@ -27,17 +31,28 @@ class Cluster:
         adapter: what they are like.
         kube: the API.
         clock: for pauses.
+        chance: from 0 up to 1: where in its jitter a pause lies.
     """
 
-    def __init__(self, adapter: SessionsAdapter, kube: Kube, clock: IReactorTime) -> None:
+    def __init__(
+        self,
+        adapter: SessionsAdapter,
+        kube: Kube,
+        clock: IReactorTime,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
         """Take what the class documents."""
         self._adapter = adapter
         self._kube = kube
         self._clock = clock
-        self._waiter = Waiter(kube, clock)
+        self._chance = chance
+        self._waiter = Waiter(kube, clock, chance)
 
-    async def has_workspace(self, session: str) -> bool:
-        """Whether a session has its workspace here, and is not being removed; asked once.
+    async def is_here(self, session: str) -> bool:
+        """Whether a session is here already, and is not being removed; each is asked for once.
+
+        It is with its workspace. It is with a pod of the gateway's too, which has none yet: another
+        replica is making it, and makes the workspace last (making.py).
 
         Cancelling drops the connection.
 
@@ -45,7 +60,10 @@ class Cluster:
             KubeRefusal, UpstreamError: Kubernetes does not say.
         """
         claim = await self._kube.get(CLAIMS, claim_name(session))
-        return claim is not None and not is_leaving(claim)
+        if claim is not None:
+            return not is_leaving(claim)
+        pod = await self._kube.get(PODS, pod_name(session))
+        return pod is not None and is_ours(pod) and stage(pod) in (Stage.STARTING, Stage.READY)
 
     async def make(self, session: str, attempt: Attempt) -> Place:
         """See to it that a session has a sandbox that serves.
@@ -61,7 +79,7 @@ class Cluster:
             Refused: the sandbox ended at once, or was removed meanwhile.
             Late, Superseded: see `Attempt`.
         """
-        patience = Patience(attempt, self._clock)
+        patience = Patience(attempt, self._clock, self._chance)
         making = Making(self._adapter, self._kube, self._waiter, patience, session, attempt)
         port = await making.run()
         return Place(
@@ -79,6 +97,8 @@ class Cluster:
 
         Raises:
             KubeRefusal, UpstreamError: of those that could not be removed, the first one's.
+            Refused: one of them is another one's, and stays.
             Late, Superseded: see `Attempt`.
         """
-        return await Removing(self._kube, Patience(attempt, self._clock), session).run()
+        patience = Patience(attempt, self._clock, self._chance)
+        return await Removing(self._kube, patience, session).run()

@@ -16,6 +16,7 @@ from twisted.web.iweb import IAgent
 
 from twisted_gateway.config.sandbox import SESSION_ID
 from twisted_gateway.services.adapter import BadAnswer
+from twisted_gateway.services.sessions.absence import says_absent
 from twisted_gateway.upstream.whole import WholeAnswer, ask
 
 ANSWER_SECONDS = 10.0
@@ -105,7 +106,7 @@ def _members(got: WholeAnswer) -> Members | None:
     Raises:
         BadAnswer: it is nothing that could be merged into without losing something.
     """
-    if got.code == 404:
+    if says_absent(got):
         return None
     if got.code != 200:
         raise BadAnswer(f"the GET was answered with status {got.code}")

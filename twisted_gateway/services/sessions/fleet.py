@@ -14,9 +14,13 @@ from twisted_gateway.core import strict_json
 from twisted_gateway.core.events import upstream_words
 from twisted_gateway.core.redaction import presentable
 from twisted_gateway.services.adapter import BadAnswer, Refused
+from twisted_gateway.services.sessions.absence import says_absent
 from twisted_gateway.upstream.errors import UpstreamError
 from twisted_gateway.upstream.whole import WholeAnswer, ask
 
+RELEASE_SECONDS = 10.0
+"""How long it may take to give a pod back: what is given up half way may be carried out all the
+same, when somebody else has the pod."""
 MOST_ANSWER_BYTES = 65_536
 """The largest answer that is read."""
 MOST_MESSAGE_CHARACTERS = 1000
@@ -69,7 +73,7 @@ class Fleet:
 
     Args:
         url: its base URL.
-        seconds: the bound.
+        seconds: the bound on an assignment; nobody waits for a warm pod that is none.
         agent: sends.
         clock: for the bound.
     """
@@ -88,7 +92,7 @@ class Fleet:
             NotAssigned: there is none to be had.
         """
         try:
-            answer = await self._post(session, "assign")
+            answer = await self._post(session, "assign", self._seconds)
         except UpstreamError as fault:
             raise NotAssigned(fault.reason) from fault
         if answer.code >= 400:
@@ -107,9 +111,11 @@ class Fleet:
             Refused: the controller refuses.
             UpstreamError: it does not answer.
         """
-        answer = await self._post(session, "release")
-        if answer.code == 404:
+        answer = await self._post(session, "release", RELEASE_SECONDS)
+        if says_absent(answer):
             return False
+        if answer.code == 404:
+            raise BadAnswer("something in front of it answered 404, with a page of its own")
         if answer.code >= 400:
             raise Refused(answer.code, self._words(answer))
         if answer.code >= 300:
@@ -123,7 +129,7 @@ class Fleet:
         host = urlsplit(self._url).hostname or ""
         return presentable(said, MOST_MESSAGE_CHARACTERS, hosts=[host])
 
-    async def _post(self, session: str, verb: str) -> WholeAnswer:
+    async def _post(self, session: str, verb: str, seconds: float) -> WholeAnswer:
         return await ask(
             self._agent,
             self._clock,
@@ -132,7 +138,7 @@ class Fleet:
             _HEADERS,
             b"{}",
             limit_bytes=MOST_ANSWER_BYTES,
-            seconds=self._seconds,
+            seconds=seconds,
         )
 
 

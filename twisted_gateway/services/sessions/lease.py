@@ -15,8 +15,12 @@ from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 
-from twisted_gateway.services.sessions.kube import LEASES, Kube, Tree
+from twisted_gateway.services.sessions.kube import LEASES, Kube
+from twisted_gateway.services.sessions.kube_answers import Tree
 from twisted_gateway.services.sessions.names import LEASE
+
+MOST_LEASE_SECONDS = 3600.0
+"""How long a Lease is believed to last, at most: a holder that is gone renews it no more."""
 
 
 class Lease:
@@ -76,7 +80,8 @@ class Lease:
         lasts = spec.get("leaseDurationSeconds")
         # Its holder says how long it lasts: that of another configuration may differ from ours.
         seconds = lasts if isinstance(lasts, int) and lasts > 0 else self._seconds
-        return self._unchanged_looks * self._interval_seconds >= seconds
+        most = max(self._seconds, MOST_LEASE_SECONDS)
+        return self._unchanged_looks * self._interval_seconds >= min(seconds, most)
 
     def _tree(self, found: Tree | None) -> Tree:
         before = {} if found is None else _spec(found)

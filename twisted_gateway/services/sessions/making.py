@@ -28,15 +28,8 @@ from twisted_gateway.config.sandbox import SessionsAdapter
 from twisted_gateway.services.adapter import BadAnswer, Refused
 from twisted_gateway.services.sessions import objects
 from twisted_gateway.services.sessions.attempt import Attempt
-from twisted_gateway.services.sessions.kube import (
-    CLAIMS,
-    PODS,
-    POLICIES,
-    SERVICES,
-    Kube,
-    KubeRefusal,
-    Tree,
-)
+from twisted_gateway.services.sessions.kube import CLAIMS, PODS, POLICIES, SERVICES, Kube
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal, Tree
 from twisted_gateway.services.sessions.names import claim_name, pod_name
 from twisted_gateway.services.sessions.objects import is_leaving
 from twisted_gateway.services.sessions.patience import Patience
@@ -106,6 +99,8 @@ class Making:
             self._note(await self._get(CLAIMS, claim_name(self._session)))
             for _ in range(MOST_ROUNDS):
                 if await self._round():
+                    # Of what the last look has taken somebody may want something else by now.
+                    self._attempt.check()
                     return self._port
         except KubeRefusal as refusal:
             if refusal.status in UNMAKABLE:
@@ -243,7 +238,7 @@ class Making:
                 # A quota is charged, and refuses, before it is seen that there is nothing to do.
                 if refusal.status == 403 and await self._is_there(kind, tree["metadata"]["name"]):
                     return None
-                if not (_is_of_quota(refusal) and self._quota_pauses):
+                if not (refusal.of_quota and self._quota_pauses):
                     raise
                 await self._patience.pause(self._quota_pauses.pop(0))
 
@@ -299,10 +294,6 @@ class Making:
 
 def _ended(pod: Tree) -> Refused:
     return Refused(502, f"the sandbox ended as soon as it began: {seen(pod)}")
-
-
-def _is_of_quota(refusal: KubeRefusal) -> bool:
-    return refusal.status == 403 and "exceeded quota" in refusal.message
 
 
 def _is_alive(claim: Tree | None, uid: str) -> bool:

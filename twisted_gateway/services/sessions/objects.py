@@ -27,6 +27,8 @@ MANAGER = "twisted-gateway"
 _NAME = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY = "app.kubernetes.io/managed-by"
+SELECTOR = f"{_NAME}={POLICY},{_MANAGED_BY}={MANAGER}"
+"""Selects what a gateway has made for sandboxes, of all sessions."""
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _PORT_NAME = "session"
 
@@ -40,6 +42,15 @@ def is_ours(tree: Mapping[str, Any]) -> bool:
     """Whether an object bears the labels of a sandbox that a gateway has made."""
     found = tree["metadata"].get("labels") or {}
     return found.get(_NAME) == POLICY and found.get(_MANAGED_BY) == MANAGER
+
+
+def manager_of_another(tree: Mapping[str, Any]) -> str | None:
+    """Say who manages an object, where its label says so and it is no gateway; else None.
+
+    What bears no such label may be a session's of before the gateway, by its name.
+    """
+    manager = (tree["metadata"].get("labels") or {}).get(_MANAGED_BY)
+    return None if manager in (None, MANAGER) else str(manager)
 
 
 def claim(adapter: SessionsAdapter, session: str) -> Tree:

@@ -27,6 +27,7 @@ class Ongoing:
     Attributes:
         attempts: what is being done to sessions.
         chores: what is done behind answers.
+        looks: by API and namespace, when the next look of its reaper is due, on the clock.
 
     Args:
         clock: for the time.
@@ -41,6 +42,7 @@ class Ongoing:
         """Begin with nothing under way."""
         self.attempts = Attempts(clock)
         self.chores = Chores()
+        self.looks: dict[str, float] = {}
         self._agent_trusting = agent_trusting
         self._agents: dict[tuple[str | None, str], UpstreamAgent] = {}
 

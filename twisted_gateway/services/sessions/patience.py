@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.services.adapter import BadAnswer
 from twisted_gateway.services.sessions.attempt import Attempt
-from twisted_gateway.services.sessions.kube import KubeRefusal, KubeUnavailable
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal, KubeUnavailable
 from twisted_gateway.upstream.errors import UpstreamError
 
 FIRST_PAUSE_SECONDS = 0.25

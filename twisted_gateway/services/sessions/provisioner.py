@@ -6,8 +6,6 @@ workspaces of their own. Any other one is given a warm pod, where the fleet cont
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from twisted.internet import task
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -15,12 +13,18 @@ from twisted.python.failure import Failure
 
 from twisted_gateway.config.sandbox import SessionsAdapter
 from twisted_gateway.services.adapter import Refused
-from twisted_gateway.services.sessions.attempt import Attempt, Late, Stoppable, Superseded, Wish
+from twisted_gateway.services.sessions.attempt import Attempt, Late, Superseded, Wish
 from twisted_gateway.services.sessions.chores import Chores
 from twisted_gateway.services.sessions.cluster import Cluster
 from twisted_gateway.services.sessions.entity import Entity
-from twisted_gateway.services.sessions.fleet import NOWHERE, Fleet, NotAssigned, Place
-from twisted_gateway.services.sessions.kube import KubeRefusal
+from twisted_gateway.services.sessions.fleet import (
+    NOWHERE,
+    RELEASE_SECONDS,
+    Fleet,
+    NotAssigned,
+    Place,
+)
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal
 from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.telemetry.repeats import Repeats
 from twisted_gateway.upstream.errors import UpstreamError
@@ -28,10 +32,10 @@ from twisted_gateway.upstream.whole import within
 
 LOOK_SECONDS = 2.0
 """How long Kubernetes may take to say whether a session is there, before the fleet is asked."""
-RELEASE_PAUSES_SECONDS = (0.0, 2.0, 10.0)
-"""How long it is waited before each try to give a pod back to the fleet controller."""
+RELEASE_PAUSES_SECONDS = (0.5, 2.0)
+"""How long it is waited before each new try to give a pod back to the fleet controller."""
 
-_RELEASE, _REMEMBER = "giving a pod back to the fleet controller", "updating a memory entity"
+_REMEMBER = "updating a memory entity"
 _FAULTS = (KubeRefusal, Refused, UpstreamError)
 
 
@@ -86,16 +90,21 @@ class Provisioner:
         The fleet controller and Kubernetes are both asked, whatever becomes of the other.
 
         Raises:
-            KubeRefusal, UpstreamError, Late, Superseded: see `Cluster.remove`.
+            KubeRefusal, UpstreamError, Refused, Late, Superseded: see `Cluster.remove`; where there
+                is a fleet controller alone, that could not be asked, or refused.
         """
         attempt.seen = "it is still being removed"
-        releasing = Deferred.fromCoroutine(self._released(session))
-        try:
-            found = await self._cluster.remove(session, attempt)
-        finally:
-            fleet = await releasing
+        if self._fleet is not None and self._adapter.server is None:
+            fleet, kubernetes = await self._release(self._fleet, session, attempt), "none"
+        else:
+            releasing = Deferred.fromCoroutine(self._released(session, attempt))
+            try:
+                found = await self._cluster.remove(session, attempt)
+            finally:
+                fleet = await releasing
+            kubernetes = "removed" if found else "absent"
         self._remember(session, NOWHERE, make=False)
-        return {"fleet": fleet, "kubernetes": "removed" if found else "absent"}
+        return {"fleet": fleet, "kubernetes": kubernetes}
 
     def failed(self, wish: Wish, failure: Failure, attempt: Attempt, *, waited: bool) -> None:
         """Say in the log how an attempt has failed: once, however many wait, or nobody."""
@@ -124,54 +133,64 @@ class Provisioner:
         if self._fleet is None or await self._is_on_kubernetes(session, attempt):
             return None
         attempt.seen = "the fleet controller has not answered"
-        # A pod that is given back late would be the one that this is about to get.
-        dropped = await self._chores.drop(_RELEASE, self._name_of(self._adapter.fleet, session))
         try:
-            return await self._fleet.assign(session)
+            place = await self._fleet.assign(session)
         except NotAssigned as fault:
             self._complain("the fleet controller gives no pod, Kubernetes is asked", fault)
             # Nothing is given back because nobody knows whether something was assigned: it may be
-            # the pod that the session has, and works in. What a DELETE was to give back is.
-            if dropped:
-                self._release_later(session, self._fleet)
+            # the pod that the session has, and works in.
             return None
+        # A DELETE that has come meanwhile gives it back, and its client must not be told of it.
+        attempt.check()
+        return place
 
     async def _is_on_kubernetes(self, session: str, attempt: Attempt) -> bool:
-        """Whether a session has its workspace there, as far as can be said at once."""
+        """Whether a session is there, as far as can be said at once."""
         if self._adapter.server is None:
             return False
-        looking = Deferred.fromCoroutine(self._cluster.has_workspace(session))
+        looking = Deferred.fromCoroutine(self._cluster.is_here(session))
         try:
             return bool(await attempt.wait(within(looking, self._clock, LOOK_SECONDS)))
         except (KubeRefusal, UpstreamError) as fault:
             self._complain("Kubernetes does not say whether a session is there", fault)
             return False
 
-    async def _released(self, session: str) -> str:
-        """Give the fleet controller's pod back; say what has become of it."""
+    async def _released(self, session: str, attempt: Attempt) -> str:
+        """Give the fleet controller's pod back; say what has become of it, whatever that is."""
         if self._fleet is None:
             return "none"
-        await self._chores.drop(_RELEASE, self._name_of(self._adapter.fleet, session))
         try:
-            return "released" if await self._fleet.release(session) else "absent"
+            return await self._release(self._fleet, session, attempt)
+        except (Late, Superseded):
+            # The log says so of the whole removal.
+            return "failed"
         except (Refused, UpstreamError) as fault:
-            self._complain(f"{_RELEASE} failed, it is tried again", fault)
-            self._release_later(session, self._fleet)
+            self._complain("giving a pod back to the fleet controller failed", fault)
             return "failed"
 
-    def _release_later(self, session: str, fleet: Fleet) -> None:
-        async def release(chore: Stoppable) -> None:
-            *tries, last = RELEASE_PAUSES_SECONDS
-            for seconds in tries:
-                await chore.wait(task.deferLater(self._clock, seconds, lambda: None))
-                with suppress(Refused, UpstreamError):
-                    await fleet.release(session)
-                    return
-            await chore.wait(task.deferLater(self._clock, last, lambda: None))
-            await fleet.release(session)
+    async def _release(self, fleet: Fleet, session: str, attempt: Attempt) -> str:
+        """Give a pod back, with a few tries while nothing else is done to the session.
 
-        name = self._name_of(self._adapter.fleet, session)
-        self._chores.do(_RELEASE, name, release, lambda fault: self._undone(_RELEASE, fault))
+        None comes behind the answer: another replica may have been given the pod by then, for a
+        client that works in it.
+
+        Raises:
+            Refused, UpstreamError: as `Fleet.release` does, at the last try.
+            Late, Superseded: see `Attempt`.
+        """
+        for seconds in RELEASE_PAUSES_SECONDS:
+            try:
+                return await self._release_once(fleet, session)
+            except (Refused, UpstreamError) as fault:
+                # The last try is to have ended when the client is to have its answer.
+                is_late = attempt.left_seconds < seconds + RELEASE_SECONDS
+                if is_late or not _may_pass(fault):
+                    raise
+            await attempt.wait(task.deferLater(self._clock, seconds, lambda: None))
+        return await self._release_once(fleet, session)
+
+    async def _release_once(self, fleet: Fleet, session: str) -> str:
+        return "released" if await fleet.release(session) else "absent"
 
     # The memory entity
 
@@ -180,15 +199,12 @@ class Provisioner:
         if entity is None:
             return
 
-        async def merge(chore: Stoppable) -> None:
-            await chore.wait(entity.merge(session, place.members(), make=make))
+        async def merge() -> None:
+            await entity.merge(session, place.members(), make=make)
 
-        name = self._name_of(self._adapter.memory_entity, session)
+        # An adapter of the same service, after a reload, knows it by the same name.
+        name = f"{self._adapter.memory_entity} {session}"
         self._chores.do(_REMEMBER, name, merge, lambda fault: self._undone(_REMEMBER, fault))
-
-    def _name_of(self, url: str | None, session: str) -> str:
-        """Give what a chore goes by: an adapter of the same service, after a reload, knows it."""
-        return f"{url} {session}"
 
     # The log
 
@@ -207,3 +223,8 @@ class Provisioner:
             what=what,
             why=str(fault),
         )
+
+
+def _may_pass(fault: Refused | UpstreamError) -> bool:
+    """Whether another try may come to something else."""
+    return not isinstance(fault, Refused) or fault.status >= 500 or fault.status == 429

@@ -5,16 +5,17 @@
     a pod that starts, or runs and is not Ready,      when it has been so for `STARTING_SECONDS`:
     or is Ready and has no Service                    nobody waits any more, and it would stay
 
-Who does not say what one of these needs to know, for a Role lacks something, keeps no pod from the
-others. A pod's Service goes with it, for the pod owns it (objects.py). Workspaces stay: a session
-is resumed with them. Time is counted in looks, by what this process has seen itself: no other clock
-is believed, and a clock that is set ends nobody's time.
+Where what one of these needs to know cannot be had, for a Role lacks something or there are too
+many objects, the others go on; so they do where one pod cannot be deleted. A pod's Service goes
+with it, for the pod owns it (objects.py). Workspaces stay: a session is resumed with them. Time is
+counted in looks, by what this process has seen itself: no other clock is believed, and a clock that
+is set ends nobody's time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -22,13 +23,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from twisted_gateway.config.sandbox import SessionsAdapter
-from twisted_gateway.services.sessions.kube import CLAIMS, PODS, SERVICES, Kube, KubeRefusal, Tree
+from twisted_gateway.services.sessions.kube import CLAIMS, PODS, SERVICES, Kube
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal, TooLong, Tree
 from twisted_gateway.services.sessions.lease import Lease
 from twisted_gateway.services.sessions.names import POD_PREFIX, claim_name
-from twisted_gateway.services.sessions.objects import is_leaving, is_ours, pods_of
+from twisted_gateway.services.sessions.objects import SELECTOR, is_leaving, is_ours, pods_of
 from twisted_gateway.services.sessions.pods import Stage, readiness, seen, stage
 from twisted_gateway.telemetry.repeats import Repeats
-from twisted_gateway.upstream.errors import UpstreamError
+from twisted_gateway.upstream.errors import ConnectFailed, UpstreamError
 
 FIRST_SECONDS = 10.0
 """When the first look is, at most: a gateway that is restarted often looks all the same."""
@@ -40,7 +42,7 @@ _RULES = {
     CLAIMS: ("PersistentVolumeClaims", "pods on a workspace that is being removed"),
     SERVICES: ("Services", "pods that are Ready and have none"),
 }
-"""What may not be listed, and what is not removed then, for the log."""
+"""What cannot be listed, and what is not removed then, for the log."""
 
 
 class Reaper:
@@ -51,16 +53,25 @@ class Reaper:
         kube: the API.
         clock: for the timer.
         replica: what this process is called, unlike any other, and the same over a reload.
+        looks: when the next look is due, by API and namespace; outlives a reload, which must not
+            put it off for ever. None: nothing does.
     """
 
     _log = Logger()
 
     def __init__(
-        self, adapter: SessionsAdapter, kube: Kube, clock: IReactorTime, replica: str
+        self,
+        adapter: SessionsAdapter,
+        kube: Kube,
+        clock: IReactorTime,
+        replica: str,
+        looks: MutableMapping[str, float] | None = None,
     ) -> None:
         """Take what the class documents; nothing happens before `start`."""
         self._kube = kube
         self._clock = clock
+        self._looks = {} if looks is None else looks
+        self._place = f"{adapter.server} {adapter.namespace}"
         self._interval_seconds = adapter.reaper_interval_minutes * 60
         self._patience_looks = math.ceil(STARTING_SECONDS / self._interval_seconds)
         self._lease = Lease(
@@ -71,8 +82,8 @@ class Reaper:
             namespace=adapter.namespace,
         )
         self._repeats = Repeats(clock, interval_seconds=3600)
-        # The kinds that may not be listed, of which the log has been told.
-        self._refused: set[str] = set()
+        # The kinds that cannot be listed, of which the log has been told.
+        self._unlisted: set[str] = set()
         # Of pods that start: how many looks ago each was seen first.
         self._starting: dict[str, int] = {}
         self._timer: IDelayedCall | None = None
@@ -80,7 +91,12 @@ class Reaper:
 
     def start(self) -> None:
         """Begin to look."""
-        self._timer = self._clock.callLater(min(FIRST_SECONDS, self._interval_seconds), self._tick)
+        now = self._clock.seconds()
+        seconds = min(FIRST_SECONDS, self._interval_seconds)
+        # A gateway that is reloaded all the time looks when it would have looked.
+        seconds = max(0.0, min(seconds, self._looks.get(self._place, math.inf) - now))
+        self._looks[self._place] = now + seconds
+        self._timer = self._clock.callLater(seconds, self._tick)
 
     def stop(self) -> None:
         """Look no more; a look under way is given up."""
@@ -92,6 +108,7 @@ class Reaper:
 
     def _tick(self) -> None:
         self._timer = self._clock.callLater(self._interval_seconds, self._tick)
+        self._looks[self._place] = self._clock.seconds() + self._interval_seconds
         if self._look is None:
             look = Deferred.fromCoroutine(self._hold_and_reap())
             if not look.called:
@@ -102,7 +119,7 @@ class Reaper:
         if await self._lease.hold():
             await self._reap()
         else:
-            self._starting.clear()
+            self._starting = {}
 
     def _looked(self, result: Failure | None) -> None:
         """A look has ended; whatever came of it, there is a next one."""
@@ -123,75 +140,107 @@ class Reaper:
         )
 
     async def _reap(self) -> None:
-        # By uid: a list that is begun anew half way has some of them twice.
-        pods: dict[str, _Pod] = {}
-        async for tree in self._kube.list(PODS):
-            if str(tree["metadata"].get("name", "")).startswith(POD_PREFIX):
-                pod = _Pod(tree)
-                pods[pod.uid] = pod
+        pods, fault = await self._pods()
+        for pod in pods:
+            if pod.stage is Stage.ENDED:
+                await self._remove(pod)
+        if fault is not None:
+            raise fault
         # After the pods: what a pod is seen to lack was not there when it was looked at either, for
         # whoever removes a session begins with its claim, and a Service goes behind its pod.
         going = await self._listed(CLAIMS, _leaving) or set()
-        served = await self._listed(SERVICES, pods_of)
-        starting: dict[str, int] = {}
-        for pod in pods.values():
-            if (
-                pod.stage is Stage.ENDED
-                or (pod.is_ours and pod.stage is not Stage.LEAVING and pod.claim in going)
-                or (pod.lacks(served) and self._is_stuck(pod, starting))
-            ):
-                await self._remove(pod, going)
-        self._starting = starting
+        # A Service without the label is asked for by its name: see `_is_served`.
+        served = await self._listed(SERVICES, pods_of, SELECTOR)
+        # All are counted before any is removed, which may break off.
+        before, self._starting = self._starting, {}
+        stuck = {one.uid for one in pods if one.lacks(served) and self._is_stuck(one, before)}
+        for pod in pods:
+            if pod.is_ours and pod.stage in (Stage.STARTING, Stage.READY) and pod.claim in going:
+                await self._remove(pod, on_going_claim=True)
+            elif pod.uid in stuck:
+                await self._remove(pod)
 
-    async def _listed(self, kind: str, names: Callable[[Tree], Iterable[str]]) -> set[str] | None:
-        """Collect what is to be known of every object of a kind; None where that is refused.
+    async def _pods(self) -> tuple[list[_Pod], KubeRefusal | UpstreamError | None]:
+        """Collect the pods, as far as they can be listed, and say why if that is not all of them.
+
+        For one that has ended nothing else needs to be known.
+        """
+        # By uid: a list that is begun anew half way has some of them twice.
+        pods: dict[str, _Pod] = {}
+        try:
+            async for tree in self._kube.list(PODS):
+                if tree["metadata"]["name"].startswith(POD_PREFIX):
+                    pod = _Pod(tree)
+                    pods[pod.uid] = pod
+        except (KubeRefusal, UpstreamError) as fault:
+            return list(pods.values()), fault
+        return list(pods.values()), None
+
+    async def _listed(
+        self, kind: str, names: Callable[[Tree], Iterable[str]], selector: str = ""
+    ) -> set[str] | None:
+        """Collect what is to be known of every object of a kind; None where that cannot be had.
 
         Raises:
             UpstreamError: the API does not answer.
         """
         what, rule = _RULES[kind]
         try:
-            found = {name async for one in self._kube.list(kind) for name in names(one)}
-        except KubeRefusal as refusal:
-            if kind not in self._refused:
-                self._refused.add(kind)
+            found = {name async for one in self._kube.list(kind, selector) for name in names(one)}
+        except (KubeRefusal, TooLong) as fault:
+            if kind not in self._unlisted:
+                self._unlisted.add(kind)
                 self._log.warn(
-                    "{what} may not be listed, so {rule} stay: {why}",
+                    "{what} {cannot} be listed, so {rule} stay: {why}",
                     what=what,
+                    cannot="may not" if isinstance(fault, KubeRefusal) else "are too many to",
                     rule=rule,
-                    why=str(refusal),
+                    why=str(fault),
                 )
             return None
-        if kind in self._refused:
-            self._refused.remove(kind)
+        if kind in self._unlisted:
+            self._unlisted.remove(kind)
             self._log.info("{what} may be listed again: {rule} are removed", what=what, rule=rule)
         return found
 
-    def _is_stuck(self, pod: _Pod, starting: dict[str, int]) -> bool:
+    def _is_stuck(self, pod: _Pod, before: dict[str, int]) -> bool:
         """Whether a pod of ours has been as it is for too long."""
-        looks = starting[pod.key] = self._starting.get(pod.key, -1) + 1
+        looks = self._starting[pod.key] = before.get(pod.key, -1) + 1
         return looks >= self._patience_looks
 
-    async def _remove(self, pod: _Pod, going: set[str]) -> None:
+    async def _remove(self, pod: _Pod, *, on_going_claim: bool = False) -> None:
+        """Remove a pod, if it is still as it was seen.
+
+        One that cannot be removed keeps none of the others: a webhook of somebody's may fail for
+        that one alone.
+
+        Raises:
+            ConnectFailed: the API cannot be reached.
+        """
         try:
-            if pod.stage is Stage.READY and await self._is_served_by_now(pod, going):
+            if pod.stage is Stage.READY and not on_going_claim and await self._is_served(pod):
                 return
             # That very one: by now somebody may have put another in its place. And as it was seen,
             # where it may become Ready in between, and be given to somebody.
             version = pod.version if pod.stage is Stage.STARTING else None
             removed = await self._kube.delete(PODS, pod.name, pod.uid, version)
-        except KubeRefusal as refusal:
-            # One that may not be deleted keeps none of the others.
-            self._complain(refusal)
+        except ConnectFailed:
+            raise
+        except (KubeRefusal, UpstreamError) as fault:
+            self._complain(fault)
             return
         if removed:
             self._log.info(
                 "removed the pod {name} ({seen}); its workspace stays", name=pod.name, seen=pod.seen
             )
 
-    async def _is_served_by_now(self, pod: _Pod, going: set[str]) -> bool:
-        """Whether a pod that lacked its Service has it: a POST may have made it since the look."""
-        return pod.claim not in going and await self._kube.get(SERVICES, pod.name) is not None
+    async def _is_served(self, pod: _Pod) -> bool:
+        """Whether a pod that lacked its Service has it.
+
+        A POST may have made it since the look; or it bears none of the gateway's labels, for it was
+        there before the gateway was.
+        """
+        return await self._kube.get(SERVICES, pod.name) is not None
 
 
 def _leaving(claim: Tree) -> Iterable[str]:

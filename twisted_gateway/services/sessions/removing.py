@@ -11,15 +11,17 @@ while its claim could not be deleted may have been put back on it in between. So
 it has found the claim gone or going before it looked for the pod.
 
 What is deleted is what was seen, by its uid: a request that is carried out late, behind a proxy
-that has given it up, meets nothing that was made since.
+that has given it up, meets nothing that was made since. What only happens to be called so, and
+bears another manager's label, stays, and whoever asks is told.
 """
 
 from __future__ import annotations
 
-from twisted_gateway.services.adapter import BadAnswer
-from twisted_gateway.services.sessions.kube import CLAIMS, PODS, SERVICES, Kube, KubeRefusal
+from twisted_gateway.services.adapter import BadAnswer, Refused
+from twisted_gateway.services.sessions.kube import CLAIMS, PODS, SERVICES, Kube
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal
 from twisted_gateway.services.sessions.names import claim_name, pod_name
-from twisted_gateway.services.sessions.objects import is_leaving
+from twisted_gateway.services.sessions.objects import is_leaving, manager_of_another
 from twisted_gateway.services.sessions.patience import Patience
 from twisted_gateway.upstream.errors import UpstreamError
 
@@ -64,12 +66,12 @@ class Removing:
         while True:
             tries += 1
             gone = True
-            refusal: KubeRefusal | None = None
+            refusal: KubeRefusal | Refused | None = None
             fault: UpstreamError | None = None
             for kind, name in self._parts:
                 try:
                     gone = await self._remove_one(kind, name) and gone
-                except KubeRefusal as one:
+                except (KubeRefusal, Refused) as one:
                     refusal = refusal or one
                 except UpstreamError as one:
                     fault = fault or one
@@ -81,10 +83,19 @@ class Removing:
         return gone
 
     async def _remove_one(self, kind: str, name: str) -> bool:
-        """Remove what is there by a name; False where it was another one by then, or none."""
+        """Remove what is there by a name; False where it was another one by then, or none.
+
+        Raises:
+            KubeRefusal, UpstreamError: it could not be removed.
+            Refused: it is somebody else's.
+        """
         tree = await self._patience.once(lambda: self._kube.get(kind, name))
         if tree is None:
             return True
+        if (manager := manager_of_another(tree)) is not None:
+            what = kind.rpartition("/")[2]
+            words = f"{what} {name} is managed by {manager[:63]}, and is not removed"
+            raise Refused(409, words)
         self._found = True
         if is_leaving(tree):
             return True

@@ -34,7 +34,8 @@ from twisted_gateway.services.sessions.attempt import Attempt, Busy, Late, Super
 from twisted_gateway.services.sessions.cluster import Cluster
 from twisted_gateway.services.sessions.entity import Entity
 from twisted_gateway.services.sessions.fleet import Fleet
-from twisted_gateway.services.sessions.kube import Kube, KubeRefusal, KubeUnavailable
+from twisted_gateway.services.sessions.kube import Kube
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal, KubeUnavailable
 from twisted_gateway.services.sessions.names import session_id
 from twisted_gateway.services.sessions.ongoing import Ongoing
 from twisted_gateway.services.sessions.provisioner import Provisioner
@@ -82,7 +83,7 @@ class Sandbox:
             entity = Entity(adapter.memory_entity, agent, clock)
         cluster = Cluster(adapter, kube, clock)
         self._provisioner = Provisioner(adapter, cluster, fleet, entity, ongoing.chores, clock)
-        self._reaper = Reaper(adapter, kube, clock, replica)
+        self._reaper = Reaper(adapter, kube, clock, replica, ongoing.looks)
         self.operations: Mapping[str, Mapping[str, Operation]] = {
             "sandbox": {
                 "POST": Operation(self._post, (_SESSION,), BodyUse.NONE),

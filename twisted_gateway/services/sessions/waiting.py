@@ -18,7 +18,8 @@ from twisted.internet import task
 from twisted.internet.interfaces import IReactorTime
 
 from twisted_gateway.services.sessions.attempt import Attempt
-from twisted_gateway.services.sessions.kube import Kube, KubeRefusal, KubeUnavailable, Tree
+from twisted_gateway.services.sessions.kube import Kube
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal, KubeUnavailable, Tree
 from twisted_gateway.services.sessions.watch import Change
 from twisted_gateway.upstream.errors import UpstreamError
 
