@@ -77,7 +77,8 @@ def _takes(key: Schema) -> str:
     if "anyOf" in key:
         # A reference to the environment stands for any value, which the page says once.
         kinds = [_takes(one) for one in key["anyOf"] if not _is_reference(one)]
-        return " or ".join(kinds)
+        # Two that differ in their patterns only are called the same.
+        return " or ".join(dict.fromkeys(kinds))
     if "enum" in key:
         return " \\| ".join(f"`{word}`" for word in key["enum"])
     if "minimum" in key or "exclusiveMinimum" in key:

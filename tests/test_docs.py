@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from docs import make_configuration
 from tests.support import TestCase
+from twisted_gateway.auth.keys import read_keys
+from twisted_gateway.auth.token import Rules, check, parse
 from twisted_gateway.config.admission_keys import ADMISSION
 from twisted_gateway.config.environment import OBSERVE_MODELS
 from twisted_gateway.config.jsonschema import json_schema
@@ -132,6 +135,41 @@ class ProblemsTests(TestCase):
         self.assertLessEqual({outcome.value for outcome in Outcome}, cells)
 
 
+class TokensTests(TestCase):
+    """docs/tokens.md shows how a token is made without a provider."""
+
+    def test_the_token_is_good(self) -> None:
+        """What its program makes passes by the keys and the configuration that it shows."""
+        page = read("docs/tokens.md")
+        program = re.search(r"<<'END'\n(.*?)\nEND\n", page, re.DOTALL)
+        auth = re.search(r"^auth: .*jwksUrl.*$", page, re.MULTILINE)
+        assert program is not None
+        assert auth is not None
+        there = Path(self.mktemp())
+        (there / "jwks").mkdir(parents=True)
+        text = re.sub(r'Path\("', f'Path("{there.absolute()}/', program[1])
+        exec(compile(text, "docs/tokens.md", "exec"), {})
+        config = load(
+            f"models: {{m: {{upstream: 'http://m'}}}}\n{auth[0]}\n",
+            name="tokens.md",
+            environ={},
+            read_file=str,
+        )
+        assert config.auth is not None
+        rules = Rules(
+            config.auth.issuer,
+            config.auth.audience,
+            frozenset(config.auth.algorithms),
+            config.auth.leeway_seconds,
+        )
+        token = parse((there / "token").read_text("ascii"), rules)
+        key = read_keys((there / "jwks" / "jwks.json").read_bytes()).find(
+            token.key_name, token.algorithm
+        )
+        assert key is not None
+        self.assertEqual(check(token, key, rules, time.time()).subject, "me")
+
+
 class ConfigurationTests(TestCase):
     """docs/configuration.md and the files that README.md shows."""
 
@@ -144,6 +182,12 @@ class ConfigurationTests(TestCase):
         """No mapping of the file is left out, but that of a secret's file."""
         described = make_configuration.described(read("docs/configuration.md"))
         self.assertEqual(described, make_configuration.mappings(json_schema()))
+
+    def test_a_cell_says_each_kind_once(self) -> None:
+        """What two kinds have in common is not said twice."""
+        for row in rows(read("docs/configuration.md")):
+            kinds = row[1].split(" or ")
+            self.assertEqual(len(kinds), len(set(kinds)), row)
 
     def test_a_new_key_shows(self) -> None:
         """A key that the schema has and a table has not makes the page differ."""

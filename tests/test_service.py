@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 from twisted.application.internet import StreamServerEndpointService
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
+from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent, globalLogPublisher
 
 from tests.stack import CONFIG, DONE, ROLE, Asked, Engine, Stack, token
 from tests.support import TestCase
@@ -32,7 +33,12 @@ class Draining(TestCase):
         self.silent = stack.client().chat()
         self.drained: list[object] = []
         self.idle = stack.client().get("/health")
+        events: list[LogEvent] = []
+        observer = cast(ILogObserver, events.append)
+        globalLogPublisher.addObserver(observer)
         self.draining = stack.gateway.drain().addCallback(self.drained.append)
+        globalLogPublisher.removeObserver(observer)
+        self.said = [formatEvent(one) for one in events if "{seconds}" in one["log_format"]]
         stack.settle()
         # Let the drain end, so that no timer is left.
         self.addCleanup(stack.advance, 65, step=1)
@@ -78,6 +84,16 @@ class Draining(TestCase):
         self.assertTrue(whole.whole)
         self.stack.advance(2)
         self.assertEqual(self.drained, [None])
+
+    def test_the_log_says_how_to_end_it(self) -> None:
+        """Whoever waits reads for how many, how long, and what a second signal does."""
+        self.assertEqual(
+            self.said,
+            [
+                "draining: 6 requests under way, 60 s at most; a second signal, such as another "
+                "Ctrl-C, ends it at once"
+            ],
+        )
 
     def test_a_second_signal_ends_it(self) -> None:
         """Draining again is ending the drain now."""

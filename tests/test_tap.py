@@ -19,6 +19,7 @@ from twisted.plugin import getPlugins
 from twisted.python.usage import UsageError
 
 from tests.support import TestCase
+from twisted_gateway import __version__
 from twisted_gateway.cgroup import Limits
 from twisted_gateway.config.load import load
 from twisted_gateway.service import Gateway
@@ -100,6 +101,42 @@ class CommandLine(TestCase):
         self.assertEqual(self._exits("--check", "-l", "tcp:3", "--listen", "tcp:4"), 0)
         self.assertIn("- tcp:3\n- tcp:4\n", self.out.getvalue())
 
+    def test_an_option_is_blamed_by_its_name(self) -> None:
+        """A fault of --listen is of the command line's, and of no variable's that nobody set."""
+        self.path.write_text(GOOD)
+        self.assertEqual(self._exits("--config", str(self.path), "--listen", "8081"), 1)
+        self.assertEqual(
+            self.err.getvalue(),
+            "command line: --listen: expected a Twisted server endpoint such as tcp:8080\n",
+        )
+
+    def test_models_without_a_gate(self) -> None:
+        """--check says which models have none by nobody's wish; who asks for none knows."""
+        self.path.write_text(
+            "models:\n"
+            "  a: {upstream: 'http://127.0.0.1:1'}\n"
+            "  b: {upstream: 'http://127.0.0.1:2', engine: none}\n"
+            "  c: {upstream: 'http://127.0.0.1:3', engine: vllm}\n"
+            "  d.e: {upstream: 'http://127.0.0.1:4', engine: tei}\n"
+            "  f: {upstream: 'http://127.0.0.1:5', engine: tei, admission: {maxInflight: 9}}\n"
+            "  g.h: {upstream: 'http://127.0.0.1:6', engine: none}\n"
+        )
+        self.assertEqual(self._exits("--check", "--config", str(self.path)), 0)
+        self.assertEqual(
+            self.err.getvalue().splitlines(),
+            [
+                "note: models.a has no gate, for it names no engine: requests go on as they come",
+                'note: models."d.e" has no gate: tei has one with admission.maxInflight only',
+            ],
+        )
+
+    def test_version(self) -> None:
+        """The gateway's, and those of what it runs on; exit 0."""
+        self.assertEqual(self._exits("--version"), 0)
+        self.assertRegex(
+            self.out.getvalue(), rf"^twisted-gateway {__version__} on Python 3\.\S+, Twisted \S+\n$"
+        )
+
     def test_schema(self) -> None:
         """JSON Schema on standard output, exit 0."""
         self.assertEqual(self._exits("--schema"), 0)
@@ -166,6 +203,7 @@ class CommandLine(TestCase):
             process.startService()
         self.assertEqual(caught.exception.code, 1)
         self.assertIn("cannot listen: Couldn't listen on any:8080", self.err.getvalue())
+        self.assertIn("--listen", self.err.getvalue())
 
     def test_json_logs(self) -> None:
         """LOG_FORMAT=json takes the application's log over."""
@@ -175,26 +213,74 @@ class CommandLine(TestCase):
         process.setServiceParent(application)
         self.assertTrue(ILogObserver.providedBy(application.getComponent(ILogObserver)))
 
-    def test_the_demo(self) -> None:
-        """Two engines and a gateway; it says where the status page is and what to try."""
+    def _demo(self, *arguments: str) -> tuple[Any, _Demo, list[int]]:
+        """A demo that has not started, on a reactor in memory, and the sizes of its pool."""
         reactor: Any = MemoryReactorClock()
         listen = reactor.listenTCP
         # Port 0 is any that is free, which a reactor in memory does not know.
         free = iter(range(40000, 40010))
         reactor.listenTCP = lambda port, *a, **k: listen(port or next(free), *a, **k)
         options = Options()
-        options.parseOptions(["--demo", "-l", "tcp:9999"])
+        options.parseOptions(["--demo", *arguments])
         threads: list[int] = []
         reactor.suggestThreadPoolSize = threads.append
-        demo = _Demo(reactor, options, Limits(usable_cpus=1))
+        return reactor, _Demo(reactor, options, Limits(usable_cpus=1)), threads
+
+    def test_the_demo(self) -> None:
+        """Two engines and a gateway; it says where the status page is and what to try."""
+        reactor, demo, threads = self._demo("-l", "tcp:9999")
         demo.startService()
         self.assertEqual(len(reactor.tcpServers), 3)
         self.assertEqual(threads, [5])
         reactor.advance(1)
         self.assertIn("http://127.0.0.1:9999/status", self.out.getvalue())
+        self.assertIn("its engines as fast as real ones", self.out.getvalue())
         self.assertIn("curl -N http://127.0.0.1:9999/v1/chat/completions", self.out.getvalue())
         self.successResultOf(demo.stopService())
         self.assertEqual(reactor.getDelayedCalls(), [])
+
+    def test_where_the_demo_listens(self) -> None:
+        """On this machine alone, unless the environment or the command line says otherwise."""
+        for arguments, environ, port, interface in (
+            ([], {}, 8080, "127.0.0.1"),
+            ([], {"GATEWAY_LISTEN": "tcp:1"}, 1, ""),
+            (["-l", "tcp:2"], {"GATEWAY_LISTEN": "x"}, 2, ""),
+        ):
+            self.patch(os, "environ", environ)
+            reactor, demo, _ = self._demo(*arguments, "--demo-speed", "20")
+            demo.startService()
+            found = [(one[0], one[3]) for one in reactor.tcpServers]
+            self.assertIn((port, interface), found)
+            reactor.advance(1)
+            self.successResultOf(demo.stopService())
+        self.assertIn("its engines 20 times as fast as real ones", self.out.getvalue())
+
+    def test_a_demo_that_cannot_start(self) -> None:
+        """What is wrong with --listen or its variable is said by its name; exit 1."""
+        for arguments, environ, said in (
+            (["--listen", "8081"], {}, "command line: --listen: expected a Twisted server"),
+            ([], {"GATEWAY_LISTEN": "8081"}, "environment: GATEWAY_LISTEN: expected a Twisted"),
+        ):
+            self.patch(os, "environ", environ)
+            _, demo, _ = self._demo(*arguments)
+            with self.assertRaises(SystemExit) as caught:
+                demo.startService()
+            self.assertEqual(caught.exception.code, 1)
+            self.assertIn(f"the demo could not start: {said}", self.err.getvalue())
+            self.successResultOf(demo.stopService())
+
+    def test_the_demo_passes_nothing_over(self) -> None:
+        """What it would have no use for is refused: --config and --check, and its speed without."""
+        for arguments, said in (
+            (["--demo", "--config", "my.yaml"], "leave out --config, or --demo"),
+            (["--demo", "--check"], "leave out --check, or --demo"),
+            (["--demo-speed", "2"], "--demo-speed is for --demo alone"),
+        ):
+            refusal = self.assertRaises(UsageError, Options().parseOptions, arguments)
+            self.assertIn(said, str(refusal))
+        # A variable may be set for all that is started there.
+        os.environ["GATEWAY_CONFIG"] = "my.yaml"
+        Options().parseOptions(["--demo"])
 
     def test_demo_speed(self) -> None:
         """A number above 0."""

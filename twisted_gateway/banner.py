@@ -8,7 +8,8 @@ from importlib.metadata import version
 
 from twisted_gateway import __version__
 from twisted_gateway.cgroup import Limits
-from twisted_gateway.config.schema import Config
+from twisted_gateway.config.faults import join
+from twisted_gateway.config.schema import Config, EngineKind
 
 BESIDE_BODIES_BYTES = 128 << 20
 """What a gateway needs beside the bodies that it holds, as measured with a thousand streams."""
@@ -31,6 +32,31 @@ def beyond_limits(config: Config, limits: Limits | None) -> Iterator[str]:
         )
 
 
+def running() -> str:
+    """Say which releases run."""
+    python, twisted = platform.python_version(), version("twisted")
+    return f"twisted-gateway {__version__} on Python {python}, Twisted {twisted}"
+
+
+def ungated(config: Config) -> Iterator[str]:
+    """Give a note for each model that no gate stands before, and nobody has said so.
+
+    One that says `engine: none`, or that the environment leaves out, is meant to have none.
+
+    Args:
+        config: the configuration in force.
+    """
+    for name, model in config.models.items():
+        path = join("models", name)
+        if model.gated:
+            continue
+        if model.engine is not EngineKind.NONE:
+            kind = model.engine.value
+            yield f"{path} has no gate: {kind} has one with admission.maxInflight only"
+        elif join(path, "engine") not in config.sources:
+            yield f"{path} has no gate, for it names no engine: requests go on as they come"
+
+
 def banner(config: Config, tracing: str, limits: Limits | None = None) -> Iterator[str]:
     """Give the lines, without credentials; what is in force of each model is said by the fleet.
 
@@ -39,8 +65,7 @@ def banner(config: Config, tracing: str, limits: Limits | None = None) -> Iterat
         tracing: where traces go, in words (`Tracing.describe`).
         limits: what the process may use; None: nobody has looked.
     """
-    python, twisted = platform.python_version(), version("twisted")
-    yield f"twisted-gateway {__version__} on Python {python}, Twisted {twisted}"
+    yield running()
     if limits is not None:
         yield f"may use {limits.describe()}"
     admin = ", ".join(config.admin_listen) or "with the others"

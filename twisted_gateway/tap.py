@@ -18,6 +18,7 @@ from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
 
+from twisted_gateway.banner import running, ungated
 from twisted_gateway.cgroup import Limits, read_limits
 from twisted_gateway.config.dump import dump
 from twisted_gateway.config.jsonschema import json_schema
@@ -31,6 +32,14 @@ from twisted_gateway.watcher import Watcher
 from twisted_gateway.web.background import in_background
 
 DEFAULT_CONFIG = "config.yaml"
+DEMO_LISTEN = "tcp:8080:interface=127.0.0.1"
+"""Where the demo listens unless told otherwise: it asks nobody who they are."""
+ELSEWHERE = (
+    "Is another gateway running, or the demo? --listen, GATEWAY_LISTEN or the configuration's "
+    "listen and adminListen name other endpoints."
+)
+"""What is said where a listener's port cannot be had."""
+_LISTEN = "GATEWAY_LISTEN"
 _HELLO_SECONDS = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -45,10 +54,10 @@ class Options(usage.Options):
     )
     optParameters: ClassVar[list[list[str | None]]] = [
         ["config", "c", None, f"The configuration file [GATEWAY_CONFIG, else {DEFAULT_CONFIG}]."],
-        ["demo-speed", None, "1", "How many times as fast the demo's engines run."],
+        ["demo-speed", None, None, "How many times as fast the demo's engines run [1]."],
     ]
     optFlags: ClassVar[list[list[str | None]]] = [
-        ["demo", None, "Serve two simulated engines; needs no configuration."],
+        ["demo", None, "Serve two simulated engines, with a configuration of their own."],
         ["check", None, "Validate the configuration, print it as it is in force, and exit."],
         ["schema", None, "Print the JSON Schema of the configuration, and exit."],
     ]
@@ -64,23 +73,44 @@ class Options(usage.Options):
 
     opt_l = opt_listen
 
+    def opt_version(self) -> None:
+        """Say which releases of the gateway, Python and Twisted these are, and exit."""
+        _print(running())
+        raise SystemExit(0)
+
     def postOptions(self) -> None:
         """Do what ends the process here; check the rest."""
         if self["schema"]:
             _print(json.dumps(json_schema(), indent=2))
             raise SystemExit(0)
-        try:
-            self["demo-speed"] = float(self["demo-speed"])
-        except ValueError:
-            self["demo-speed"] = 0.0
-        if not 0 < self["demo-speed"] <= 1000:
-            raise usage.UsageError("--demo-speed takes a number above 0, at most 1000")
+        self._check_demo()
         if self["check"]:
             config = _load_or_exit(self)
             for warning in config.warnings:
                 _complain(f"warning: {warning}")
+            for note in ungated(config):
+                _complain(f"note: {note}")
             _print(dump(config))
             raise SystemExit(0)
+
+    def _check_demo(self) -> None:
+        # What would be passed over in silence is refused: somebody means something by it.
+        if self["demo"]:
+            for name in ("config", "check"):
+                if self[name]:
+                    raise usage.UsageError(
+                        f"--demo has a configuration of its own, without a file: leave out "
+                        f"--{name}, or --demo"
+                    )
+        elif self["demo-speed"] is not None:
+            raise usage.UsageError("--demo-speed is for --demo alone")
+        try:
+            speed = float(self["demo-speed"] or 1)
+        except ValueError:
+            speed = 0.0
+        if not 0 < speed <= 1000:
+            raise usage.UsageError("--demo-speed takes a number above 0, at most 1000")
+        self["demo-speed"] = speed
 
 
 def makeService(options: Options) -> IService:
@@ -135,7 +165,7 @@ class _Process(MultiService):
         try:
             super().startService()
         except (CannotListenError, OSError) as fault:
-            _complain(f"cannot listen: {fault}")
+            _complain(f"cannot listen: {fault} {ELSEWHERE}")
             if self._daemon:
                 # twistd's parent process waits to be told of an exception, and of no exit.
                 raise
@@ -187,11 +217,16 @@ class _Demo(MultiService):
             text = demo_config_text(
                 engines.reasoning.url,
                 engines.embeddings.url,
-                # It asks nobody who they are.
-                _listen(self._options) or ["tcp:8080:interface=127.0.0.1"],
+                [DEMO_LISTEN],
                 speed,
             )
-            config = load(text, name="demo", environ={}, read_file=_no_file)
+            config = load(
+                text,
+                name="demo",
+                environ={_LISTEN: os.environ.get(_LISTEN, "")},
+                read_file=_no_file,
+                options=_given(self._options),
+            )
             gateway = _gateway(self._reactor, config, None, self._limits)
             _Process(self._reactor, gateway, self._limits).setServiceParent(self)
             # After what the log has to say at the start, so that it stays in sight.
@@ -218,7 +253,7 @@ class _Demo(MultiService):
         port = config.listen[0].split(":")[1]
         base = f"http://127.0.0.1:{port}"
         _print(
-            f"\nThe demo runs, its engines {speed:g} times as fast as real ones.\n"
+            f"\nThe demo runs, its engines {_as_fast(speed)} real ones. Ctrl-C ends it.\n"
             f"  status   {base}/status\n"
             f"  try      curl -N {base}/v1/chat/completions -H 'Content-Type: application/json' "
             """-d '{"model":"reasoning","stream":true,"""
@@ -259,15 +294,17 @@ def _config_path(options: Options) -> Path:
     return Path(options["config"] or os.environ.get("GATEWAY_CONFIG") or DEFAULT_CONFIG)
 
 
-def _listen(options: Options) -> list[str]:
-    return options.listen or os.environ.get("GATEWAY_LISTEN", "").split()
+def _given(options: Options) -> Mapping[str, str]:
+    """Give what the command line says for keys of the configuration."""
+    return {"--listen": " ".join(options.listen)}
 
 
 def _load(options: Options) -> Config:
-    environ: Mapping[str, str] = os.environ
-    if options.listen:
-        environ = {**os.environ, "GATEWAY_LISTEN": " ".join(options.listen)}
-    return load_file(_config_path(options), environ)
+    return load_file(_config_path(options), os.environ, _given(options))
+
+
+def _as_fast(speed: float) -> str:
+    return "as fast as" if speed == 1 else f"{speed:g} times as fast as"
 
 
 def _load_or_exit(options: Options) -> Config:

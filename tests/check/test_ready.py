@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.check.harness import Came, Says, ToolTestCase, problem
+from twisted_gateway.check.ready import OLDER, PUBLIC_ONLY, STRANGER
 
 DRAINING = Says(503, {"status": "unavailable", "reasons": ["draining"]})
 
@@ -117,8 +119,77 @@ class ReadyTests(ToolTestCase):
         self.assertIn("under way when the run was interrupted", said)
 
     def test_older(self) -> None:
-        """A gateway without /health/ready is taken by its list of models."""
+        """A gateway without /health/ready is taken by its list of models; it serves /health, so
+        that nothing is said of another address."""
         self.gateway.says["/health/ready"] = problem(404, "not_found")
         self.gateway.servers[8080] = self.gateway.servers[9090]
+        self.assertEqual(self.check(admin=False), 0)
+        self.assertEqual(self.rows()["ready"], ("ok", OLDER))
+        self.assertEqual(self.verdicts()["health"], "ok")
+        self.assertEqual(self.verdicts()["admin-not-public"], "skipped")
+        # Who serves no /health/ready need not be the gateway, and is not taken at its word.
+        self.assertNotIn("/status.json", self.gateway.keys())
+
+    def test_public_side_alone(self) -> None:
+        """Where nothing serves /health, that is said, and that adminListen is a reason."""
+        self.assertEqual(self.check(admin=False), 0)
+        self.assertEqual(self.rows()["ready"], ("ok", PUBLIC_ONLY))
+        self.assertEqual(self.verdicts()["health"], "skipped")
+        self.assertEqual(self.verdicts()["admin-not-public"], "ok")
+
+    def engine(self, *paths: str) -> None:
+        """Let an engine answer there, which has these paths and a list of models."""
+
+        def answer(came: Came) -> Says:
+            self.gateway.came.append(came)
+            if came.path == "/v1/models":
+                said = Says(200, {"data": [{"id": "m"}]})
+            else:
+                said = Says(200, b"") if came.path in paths else Says(404, {"detail": "Not Found"})
+            return replace(said, headers=(("X-Request-ID", ""),))
+
+        self.patch(self.gateway, "answer", answer)
+
+    def test_an_engine(self) -> None:
+        """An engine's address is said to look like one, and nothing else is claimed of it."""
+        self.engine("/health", "/metrics")
         self.assertEqual(self.check(admin=False), 1)
-        self.assertEqual(self.verdicts()["ready"], "ok")
+        rows = self.rows()
+        self.assertEqual(rows["ready"], ("ok", STRANGER))
+        self.assertEqual(rows["admin-not-public"][0], "skipped")
+        self.assertNotIn("adminListen is set", self.printed.getvalue())
+        self.assertNotIn("/status.json", self.gateway.keys())
+
+    def test_an_engine_without_health(self) -> None:
+        """So is one that serves no /health, as the gateway's public side does not either."""
+        self.engine()
+        self.assertEqual(self.check(admin=False), 1)
+        self.assertEqual(self.rows()["ready"], ("ok", f"{STRANGER} Else {PUBLIC_ONLY}"))
+
+    def test_an_engine_that_fails(self) -> None:
+        """One whose /health is 503, or comes too late, is not ready."""
+        for health, said in ((Says(503, b""), "status 503"), (Says(None), "no whole answer")):
+            self.again()
+            self.engine()
+            other = self.gateway.answer
+
+            def answer(came: Came, health: Says = health, other: Any = other) -> Says:
+                return health if came.path == "/health" else other(came)
+
+            self.patch(self.gateway, "answer", answer)
+            self.assertEqual(self.check("--wait", "10", admin=False, seconds=60), 3)
+            self.assertIn(f"/health: {said}", self.rows()["ready"][1])
+
+    def test_the_time_is_the_time(self) -> None:
+        """It waits as long as it says, also where the last look is slow."""
+        self.gone(8080, 9090)
+        for wait in ("3", "2.5"):
+            self.assertEqual(self.check("--wait", wait, seconds=60), 3)
+            self.assertIn(f"not ready after {wait} s: ", self.rows()["ready"][1])
+            self.assertRegex(self.printed.getvalue(), rf"ready +{float(wait)} s")
+            self.again()
+            self.gone(8080, 9090)
+        self.again()
+        self.patch(self.gateway, "answer", lambda came: Says(None))
+        self.assertEqual(self.check("--wait", "3", seconds=60), 3)
+        self.assertIn("not ready after 10 s: ", self.rows()["ready"][1])

@@ -24,12 +24,28 @@ class LoadingTestCase(TestCase):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return self.files[path]
 
-    def load(self, text: str, environ: Mapping[str, str] | None = None) -> Config:
-        return load(text, name="f.yaml", environ=environ or {}, read_file=self.read_file)
+    def load(
+        self,
+        text: str,
+        environ: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> Config:
+        return load(
+            text,
+            name="f.yaml",
+            environ=environ or {},
+            read_file=self.read_file,
+            options=options,
+        )
 
-    def refused(self, text: str, environ: Mapping[str, str] | None = None) -> ConfigError:
+    def refused(
+        self,
+        text: str,
+        environ: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> ConfigError:
         try:
-            config = self.load(text, environ)
+            config = self.load(text, environ, options)
         except ConfigError as error:
             return error
         self.fail(f"loaded: {config!r}")

@@ -300,6 +300,19 @@ class EnvironmentTests(LoadingTestCase):
         self.assertIn("twice", str(self.refused(self.vllm(""), {"GATEWAY_LISTEN": "tcp:1 tcp:1"})))
         self.refused("adminListen: [tcp:1]\n" + self.vllm(""), {"GATEWAY_LISTEN": "tcp:1"})
 
+    def test_options(self) -> None:
+        """An option stands in the place of its variable, and a fault of it bears its name."""
+        environ = {"GATEWAY_LISTEN": "8080"}
+        config = self.load(self.vllm(""), environ, {"--listen": "tcp:2 tcp:3"})
+        self.assertEqual(config.listen, ("tcp:2", "tcp:3"))
+        self.assertEqual(config.sources["listen"], "--listen")
+        self.assertEqual(
+            str(self.refused(self.vllm(""), {"GATEWAY_LISTEN": "tcp:1"}, {"--listen": "8080"})),
+            "command line: --listen: expected a Twisted server endpoint such as tcp:8080",
+        )
+        error = self.refused(self.vllm(""), environ, {"--listen": ""})
+        self.assertEqual([fault.path for fault in error.faults], ["GATEWAY_LISTEN"])
+
     def observe(self, value: str, text: str = TWO) -> Config:
         return self.load(text, {"ADMISSION_OBSERVE_MODELS": value})
 

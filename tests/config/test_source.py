@@ -88,6 +88,21 @@ class ParseTests(TestCase):
             self.fault("a:\n\tb: 1\n"), (2, "expected spaces: YAML allows no tab here")
         )
 
+    def test_reference_without_quotes(self) -> None:
+        """A reference within braces or brackets that has no quotes is called by its name."""
+        said = 'expected quotes round a reference within braces or brackets: "${NAME}"'
+        for text in (
+            "a: {b: http://x, c: ${KEY}}",
+            "a: {c: ${KEY:-x}, b: 1}",
+            "a: {c: x${KEY}}",
+            "a: [${KEY}, b]",
+            "a: {\n  b: 1,\n  c: ${KEY}\n}",
+        ):
+            self.assertEqual(self.fault(f"\n{text}"), (2 + text.count("\n  "), said), text)
+        parse("a: ${KEY}\nb: x${KEY}\nc: {d: '${KEY}'}")
+        for text in ("a: {b: $ {c: 1}}", "a: {b: {c}} }", "{"):
+            self.assertNotIn("quotes", self.fault(text)[1])
+
     def test_unprintable(self) -> None:
         """A character that YAML does not allow is refused at its line."""
         self.assertEqual(self.fault("a: 1\nb: \0\n"), (2, "expected printable characters"))

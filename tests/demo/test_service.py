@@ -109,6 +109,8 @@ class DemoTests(TestCase):
         )
         self.assertEqual(config.models["reasoning"].aliases, ("gpt-4o",))
         self.assertEqual(config.models["rerank"].upstream_model, "embeddings")
+        # Who ends it by Ctrl-C does not wait for answers of minutes.
+        self.assertLessEqual(config.drain_seconds, 10)
 
     def test_a_fast_engine_has_a_fast_gateway(self) -> None:
         """What the gateway counts in the engine's time is as fast as that."""

@@ -46,6 +46,16 @@ class ReadTests(TestCase):
         members: Mapping[str, object] = caught.exception.members
         return members
 
+    def test_words(self) -> None:
+        """It names each, and claims of none that it stood in the query string."""
+        with self.assertRaises(Problem) as caught:
+            read_parameters(b"", KNOWN, {"size": "x"})
+        self.assertEqual(
+            caught.exception.detail,
+            "The parameters of the request are not what is needed: name is missing; "
+            "size: expected a number.",
+        )
+
     def test_good(self) -> None:
         """Values come decoded, in their forms; an empty one is as good as none."""
         for query, values in (

@@ -17,8 +17,13 @@ EVERY_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 """The bound on one answer."""
 PUBLIC_ONLY = (
-    "only the public side is seen: nothing serves /health here, so adminListen is set; "
-    "--admin URL names where"
+    "only the public side is seen: nothing serves /health here, as where adminListen is set; "
+    "--admin URL names where that is"
+)
+OLDER = "/health/ready is none of its paths, as with older releases: it lists its models"
+STRANGER = (
+    "this does not look like the gateway: what was asked for with X-Request-ID came without it, "
+    "and there is no /health/ready; is it an engine's address?"
 )
 
 
@@ -27,6 +32,8 @@ class Readiness:
 
     Attributes:
         public_only: whether the operations endpoints are elsewhere, and nobody said where.
+        by_models: whether it is ready for want of any word against it: it lists models, and
+            does not know `/health/ready`.
 
     Args:
         clock: for the time.
@@ -45,10 +52,12 @@ class Readiness:
     ) -> None:
         """Take what the class documents."""
         self.public_only = False
+        self.by_models = False
         self._clock = clock
         self._seconds = seconds
         self._admin_named = admin_named
         self._told = told
+        self._remark = ""
 
     async def wait(self, probe: Probe) -> str:
         """Wait until the gateway is ready.
@@ -59,22 +68,26 @@ class Readiness:
         Raises:
             NotReady: it is not in time.
         """
-        until = probe.now() + self._seconds
+        began = probe.now()
+        until = began + self._seconds
         before = ""
         while True:
             why = await self._look(probe)
             if not why:
-                return PUBLIC_ONLY if self.public_only else ""
-            if probe.now() + EVERY_SECONDS > until:
-                raise NotReady(f"not ready after {self._seconds:g} s: {why}")
+                return self._remark
+            now = probe.now()
+            if now >= until:
+                # The last look may have taken longer than there was time for.
+                raise NotReady(f"not ready after {round(now - began, 1):g} s: {why}")
             if why != before:
                 self._told(why)
                 before = why
-            await deferLater(self._clock, EVERY_SECONDS)
+            await deferLater(self._clock, min(EVERY_SECONDS, until - now))
 
     async def _look(self, probe: Probe) -> str:
         """Look once; gives why it is not ready, "" where it is."""
         public, why_public = await _ask(probe, "/v1/models", admin=False)
+        known = public is not None and public.field("X-Request-ID") == probe.request_ids[-1]
         ready, why = await _ask(probe, "/health/ready", admin=True)
         if ready is not None and ready.status == 200:
             if public is None or not (public.status < 300 or 400 <= public.status < 500):
@@ -83,14 +96,33 @@ class Readiness:
         if public is None or public.status != 200:
             return f"/health/ready: {why}"
         if not self._admin_named:
-            self.public_only = ready is not None and ready.status == 404
-            return "" if self.public_only else f"/health/ready: {why}"
+            if ready is not None and ready.status == 404:
+                return await self._by_models(probe, known)
+            return f"/health/ready: {why}"
         if ready is not None and ready.status == 503:
             return f"/health/ready: {why}"
         return (
             f"the public side answers, the admin side that --admin names does not: "
             f"/health/ready: {why}"
         )
+
+    async def _by_models(self, probe: Probe, known: bool) -> str:
+        """Judge what lists models, and does not know `/health/ready`, as `_look` does.
+
+        Args:
+            probe: asks.
+            known: whether the id of a request came back, as the gateway has it.
+        """
+        health, why = await _ask(probe, "/health", admin=False)
+        if health is None or health.status >= 500:
+            return f"/health: {why}"
+        self.by_models = True
+        self.public_only = health.status >= 400
+        if self.public_only:
+            self._remark = PUBLIC_ONLY if known else f"{STRANGER} Else {PUBLIC_ONLY}"
+        else:
+            self._remark = OLDER if known else STRANGER
+        return ""
 
 
 async def _ask(probe: Probe, path: str, *, admin: bool) -> tuple[Answer | None, str]:

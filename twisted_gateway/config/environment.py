@@ -1,11 +1,11 @@
-"""The environment variables that stand for keys of the configuration."""
+"""The environment variables, and options of the command line, that stand for keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from twisted_gateway.config.faults import ENVIRONMENT, Fault, Wrong
+from twisted_gateway.config.faults import COMMAND_LINE, ENVIRONMENT, Fault, Wrong
 from twisted_gateway.config.kinds import Atom
 from twisted_gateway.config.reading import Kind, Reading
 from twisted_gateway.config.sections import ListOf, Section
@@ -16,10 +16,10 @@ OBSERVE_MODELS = "ADMISSION_OBSERVE_MODELS"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A valid value that the environment gives.
+    """A valid value that the environment or the command line gives.
 
     Attributes:
-        name: the variable it comes from.
+        name: the variable or option it comes from.
     """
 
     name: str
@@ -27,24 +27,27 @@ class Variable:
 
 
 def variables(section: Section, reading: Reading) -> dict[str, Variable]:
-    """Read the variables of a section's keys.
+    """Read the options and variables of a section's keys.
 
-    Of several for one key, the first that is set counts, but all must be valid. An empty one is
-    as good as unset. Values are taken as they are: there are no references in them.
+    Of several variables for one key, the first that is set counts, but all must be valid; an
+    option stands in their place. An empty one is as good as unset. Values are taken as they are:
+    there are no references in them.
 
     Returns:
         What is set, by the key's name.
     """
     found: dict[str, Variable] = {}
     for key in section.keys:
-        for name in key.environment:
-            text = reading.environ.get(name, "").strip()
+        option = reading.options.get(key.option, "").strip()
+        given = {name: reading.environ.get(name, "").strip() for name in key.environment}
+        source = COMMAND_LINE if option else ENVIRONMENT
+        for name, text in ({key.option: option} if option else given).items():
             if not text:
                 continue
             try:
                 value = _parse(key.kind, text)
             except Wrong as wrong:
-                reading.faults.append(Fault(ENVIRONMENT, None, name, str(wrong)))
+                reading.faults.append(Fault(source, None, name, str(wrong)))
             else:
                 found.setdefault(key.name, Variable(name, value))
     return found

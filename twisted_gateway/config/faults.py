@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 ENVIRONMENT = "environment"
 """What stands for the file's name in a fault of an environment variable."""
+COMMAND_LINE = "command line"
+"""What stands for the file's name in a fault of an option."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARACTERS = 60
@@ -19,10 +21,10 @@ class Fault:
     """One thing that is wrong.
 
     Attributes:
-        file: the configuration's name, or `ENVIRONMENT`.
+        file: the configuration's name, `ENVIRONMENT` or `COMMAND_LINE`.
         line: counted from 1; None where there is none (the environment, an unreadable file).
-        path: the key path, such as `models.reasoning.admission.kvThreshold`, or the variable's
-            name; empty where the text as a whole is meant.
+        path: the key path, such as `models.reasoning.admission.kvThreshold`, or the name of the
+            variable or option; empty where the text as a whole is meant.
         expected: what was expected, on one line, without credentials.
     """
 
@@ -75,4 +77,4 @@ def quoted(text: str) -> str:
 
 
 def _place(fault: Fault) -> tuple[bool, bool, int]:
-    return fault.file == ENVIRONMENT, fault.line is None, fault.line or 0
+    return fault.file in (ENVIRONMENT, COMMAND_LINE), fault.line is None, fault.line or 0

@@ -177,6 +177,7 @@ ROOT = Section(
             name="listen",
             kind=ListOf(_ENDPOINTS, "Twisted server endpoints", minimum=1),
             environment=("GATEWAY_LISTEN",),
+            option="--listen",
             about="Where clients connect: Twisted server endpoint strings.",
         ),
         Key(

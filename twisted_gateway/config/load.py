@@ -33,6 +33,7 @@ def load(
     name: str,
     environ: Mapping[str, str],
     read_file: Callable[[str], str],
+    options: Mapping[str, str] | None = None,
 ) -> Config:
     """Read a configuration.
 
@@ -41,11 +42,13 @@ def load(
         name: what faults call it, usually the file's path.
         environ: the environment, for references and for the variables that stand for keys.
         read_file: gives the text of a secret's file; raises OSError or ValueError.
+        options: what the command line gives for keys, by the option's name (`--listen`), several
+            values separated by blanks; it stands in the place of the key's variables.
 
     Raises:
         ConfigError: with all that is wrong.
     """
-    reading = Reading(name=name, environ=environ, read_file=read_file)
+    reading = Reading(name=name, environ=environ, read_file=read_file, options=options or {})
     try:
         root = parse(text) or Entries(line=1)
     except Unreadable as fault:
@@ -57,10 +60,14 @@ def load(
     return config
 
 
-def load_file(path: str | os.PathLike[str], environ: Mapping[str, str]) -> Config:
+def load_file(
+    path: str | os.PathLike[str],
+    environ: Mapping[str, str],
+    options: Mapping[str, str] | None = None,
+) -> Config:
     """Read the configuration file at `path`.
 
-    Secrets' files with relative paths are looked up beside it.
+    Secrets' files with relative paths are looked up beside it. The rest is as `load` has it.
 
     Raises:
         ConfigError: the file cannot be read, or with all that is wrong in it.
@@ -79,6 +86,7 @@ def load_file(path: str | os.PathLike[str], environ: Mapping[str, str]) -> Confi
         name=name,
         environ=environ,
         read_file=lambda secret: _read_text(beside / secret, _MAX_SECRET_BYTES),
+        options=options,
     )
 
 

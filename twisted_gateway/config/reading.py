@@ -25,11 +25,13 @@ class Reading:
 
     Attributes:
         read_file: gives the text of a mounted secret; raises OSError or ValueError.
+        options: option of the command line -> its value as a variable would have it.
     """
 
     name: str
     environ: Mapping[str, str]
     read_file: Callable[[str], str]
+    options: Mapping[str, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

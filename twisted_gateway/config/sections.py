@@ -133,6 +133,7 @@ class Key:
         attribute: where it goes, if not by its name.
         environment: the variables that it is taken from, the first that is set counts. How they
             rank against the file is said where they are read.
+        option: the option of the command line that it is taken from before all else.
         derived: whether its default is computed or there is none, so that none is stated.
         own: of `admission`: whether models that share an engine may differ in it.
         absent: what sentences say where there is no value.
@@ -144,6 +145,7 @@ class Key:
     about: str
     attribute: str = ""
     environment: tuple[str, ...] = ()
+    option: str = ""
     derived: bool = False
     own: bool = False
     absent: str = "nothing"

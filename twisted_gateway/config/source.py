@@ -114,7 +114,7 @@ def _events(text: str) -> Iterator[yaml.Event]:
             yield event
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
-        raise Unreadable(line if mark is None else mark.line + 1, _problem(fault)) from None
+        raise Unreadable(line if mark is None else mark.line + 1, _problem(fault, text)) from None
     except yaml.reader.ReaderError as fault:
         line = text.count("\n", 0, fault.position) + 1
         raise Unreadable(line, "expected printable characters") from None
@@ -123,7 +123,11 @@ def _events(text: str) -> Iterator[yaml.Event]:
         raise Unreadable(line, "expected YAML; an escape or a directive here is none") from None
 
 
-def _problem(fault: yaml.MarkedYAMLError) -> str:
+def _problem(fault: yaml.MarkedYAMLError, text: str) -> str:
+    mark = fault.problem_mark
+    if mark is not None and text[max(0, mark.index - 1) : mark.index + 1] == "${":
+        # Within braces or brackets the one of a reference would open another mapping.
+        return 'expected quotes round a reference within braces or brackets: "${NAME}"'
     problem = " ".join((fault.problem or "it cannot be read").split())
     if "\\t" in problem:
         return "expected spaces: YAML allows no tab here"

@@ -20,6 +20,8 @@ REASONING = Profile()
 """An engine of four sequences and 152,432 KV tokens, as `Profile` describes."""
 
 _LEAST_SECONDS = 0.1
+_DRAIN_SECONDS = 10
+"""How long Ctrl-C waits for what is under way: nobody depends on the demo's answers."""
 
 EMBEDDINGS = Profile(
     max_num_seqs=32,
@@ -150,6 +152,7 @@ def demo_config_text(
     return f"""\
 # The demo: two simulated engines on loopback behind the real gateway.
 listen: {json.dumps(list(listen))}
+drainSeconds: {_DRAIN_SECONDS}
 tenants: {{trustedProxies: ["127.0.0.0/8", "::1"]}}     # so that X-Tenant can be tried
 models:
   reasoning:
