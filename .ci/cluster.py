@@ -11,7 +11,9 @@ ServiceAccount, NetworkPolicies: those of the check's pods, which let it reach w
 
 The options go to the check, split as a shell would; they have to say what must be there. The
 kubeconfig is the text in CLUSTER_KUBECONFIG, else kubectl's own; docs/pipeline.md says what it may
-do. Exit status: 0 all passed, 1 something did not, 2 it could not be tried, 143 it was ended.
+do. One that cannot start is given up as soon as that is plain, and in any case before Kubernetes
+deletes its pod, and with that its log, after `activeDeadlineSeconds`. Exit status: 0 all passed,
+1 something did not, 2 it could not be tried, 143 it was ended.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ import time
 from pathlib import Path
 
 import yaml
-from candidate import CONTAINER, Tree, candidate, namespace, read
+from candidate import CONTAINER, KUBECTL, Tree, candidate, namespace, read
+from starting import Start, patience
 
 MANIFEST = Path(__file__).parents[1] / "k8s" / "integration-test-job.yaml"
 _KUBECTL_SECONDS = 60.0
@@ -94,15 +97,16 @@ class Cluster:
         return created
 
     def wait(self, name: str, seconds: float, pause: float) -> str:
-        """Wait for a Job's end; returns how it ended, or that it did not in time.
+        """Wait for a Job's end; returns how it ended, or that it did not in time, or can not start.
 
         A question that is not answered is asked again: it says nothing of the Job.
         """
         until = time.monotonic() + seconds
         said = f"not over after {seconds:g} s"
+        start = Start()
         while time.monotonic() < until:
             try:
-                end = ended(json.loads(self.run("get", "job", name, "--output", "json")))
+                end = ended(self._got("job", name)) or start.look(self._got("pods", *_of_job(name)))
             except (Unanswered, json.JSONDecodeError) as fault:
                 said = f"not over after {seconds:g} s; last: {fault}"
             else:
@@ -117,18 +121,25 @@ class Cluster:
 
     def state(self, name: str) -> str:
         """What became of a Job's pods, without their specifications: those have values in them."""
-        of_the_job = ("--selector", f"batch.kubernetes.io/job-name={name}")
         status = 'jsonpath={range .items[*]}{.metadata.name}: {.status}{"\\n"}{end}'
-        pods = self._or_why("get", "pods", *of_the_job, "--output", status)
+        pods = self._or_why("get", "pods", *_of_job(name), "--output", status)
         events = self._or_why("get", "events", "--sort-by", "{.lastTimestamp}")
         # An event names the Job, or the pod, whose name begins with the Job's.
         return "\n".join([pods, *(line for line in events.splitlines() if name in line)])
+
+    def _got(self, *what: str) -> Tree:
+        tree: Tree = json.loads(self.run("get", *what, "--output", "json"))
+        return tree
 
     def _or_why(self, *arguments: str) -> str:
         try:
             return self.run(*arguments)
         except Unanswered as fault:
             return f"({fault})\n"
+
+
+def _of_job(name: str) -> tuple[str, str]:
+    return "--selector", f"batch.kubernetes.io/job-name={name}"
 
 
 def _kubectl(*command: str, stdin: str | None = None) -> str:
@@ -141,6 +152,8 @@ def _kubectl(*command: str, stdin: str | None = None) -> str:
             check=True,
             timeout=_KUBECTL_SECONDS,
         )
+    except FileNotFoundError:
+        raise Unanswered(f"there is no kubectl ({KUBECTL})") from None
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as fault:
         raise Unanswered(str(fault)) from None
     return done.stdout
@@ -149,9 +162,13 @@ def _kubectl(*command: str, stdin: str | None = None) -> str:
 def attempt(cluster: Cluster, job: Tree, configs: list[Tree], chosen: argparse.Namespace) -> bool:
     """Run the Job; returns whether everything passed. What was made is removed again.
 
+    It is waited for no longer than Kubernetes leaves its pod there, which has log and state.
+
     Raises:
         Unanswered: it could not be made.
+        ValueError: nothing is said of how long it may take.
     """
+    seconds = min(chosen.seconds, patience(job))
     name = job["metadata"]["name"]
     (check,) = job["spec"]["template"]["spec"]["containers"]
     try:
@@ -161,7 +178,7 @@ def attempt(cluster: Cluster, job: Tree, configs: list[Tree], chosen: argparse.N
             # They go when the Job goes, whoever removes it; its pod waits for them until then.
             config["metadata"]["ownerReferences"] = [owner]
             cluster.create(config)
-        end = cluster.wait(name, chosen.seconds, chosen.pause)
+        end = cluster.wait(name, seconds, chosen.pause)
         said = cluster.log(name, check["name"])
         report = junit(said)
         print(said.replace(report, "") if report else said)
@@ -224,7 +241,7 @@ def main() -> int:
     parser.add_argument("--namespace", required=True, type=_given)
     parser.add_argument("--junit", required=True, type=_file)
     parser.add_argument("--options", default="", help="for llm-gateway-check; --options='--a --b'")
-    parser.add_argument("--seconds", type=_seconds, default=2400.0, help="for the Job to end")
+    parser.add_argument("--seconds", type=_seconds, default=math.inf, help="for the Job to end")
     parser.add_argument("--pause", type=_seconds, default=5.0, help="between two looks")
     chosen = parser.parse_args()
     # By itself SIGTERM, by which a pipeline is cancelled, ends Python without a `finally`.

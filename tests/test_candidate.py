@@ -139,9 +139,14 @@ class CandidateTests(TestCase):
             # As a variable that nobody has set leaves them.
             *(("--models=",), ("--models", ""), ("--services=", "--accept=400"), ("--models",)),
             ("--models=,", "--services= "),
+            ("--models", "--verbose"),
+            ("--services", "-v", "--models", "--services"),
         ):
             self.refused("--models", *options)
-        args = self.job["spec"]["template"]["spec"]["containers"][0]["args"]
+        (check,) = self.job["spec"]["template"]["spec"]["containers"]
+        given = check.pop("args")
+        self.refused("--models")
+        args = check["args"] = given
         for given in (["--models=a"], ["--services=s3"], ["--services", "s3"]):
             args += given
             self.cluster.candidate(self.job, list(self.objects.all), self.image, self.name, [])

@@ -6,10 +6,12 @@ import configparser
 import re
 import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.integration import image
 from tests.support import TestCase
 from tests.test_docs import TOP
 from tests.test_docs import read as text
@@ -123,6 +125,30 @@ class DockerfileTests(TestCase):
         self.assertNotIn("--timestamp", "\n".join(lines))
         self.assertIn("SOURCE_DATE_EPOCH=", "\n".join(lines))
         self.assertIn("touch -d @0 ", text("Dockerfile"))
+
+    def test_a_base_by_hand(self) -> None:
+        """The commands of docs/image.md make the base whose sizes that page has: the suite's."""
+        page = text("docs/image.md")
+        (packages,) = re.findall(r"(?m)^ +debootstrap .*--include=(\S+) ", page)
+        self.assertEqual(packages, image.PACKAGES)
+        (removed,) = re.findall(r"(?m)^ +rm -rf ((?:base/\S+/\* )+)", page)
+        directories = {one.removeprefix("base/").removesuffix("/*") for one in removed.split()}
+        self.assertEqual(directories, set(image.NOT_IN_A_BASE))
+
+    def test_what_a_second_build_has_otherwise(self) -> None:
+        """Other bytes, more files and fewer; links are left aside."""
+        first, second = Path(self.mktemp()), Path(self.mktemp())
+        for root, files in (
+            (first, {"a": "1", "b": "1", "c/d": "1"}),
+            (second, {"a": "1", "b": "2"}),
+        ):
+            for name, content in files.items():
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content, encoding="utf-8")
+        (second / "e").write_text("", encoding="utf-8")
+        (second / "link").symlink_to("nowhere")
+        self.assertEqual(image.differing(first, second), ["b", "c/d", "e"])
 
     def test_the_context_is_named_file_by_file(self) -> None:
         """Of the checkout the builder is sent what .dockerignore names, all of which is there."""

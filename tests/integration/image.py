@@ -12,6 +12,7 @@ import argparse
 import ast
 import atexit
 import fcntl
+import filecmp
 import json
 import os
 import shutil
@@ -33,9 +34,9 @@ BASE = "localhost/debian-python"
 # Another content needs another name.
 _BASE_DIRECTORY = "image-base-bookworm-1"
 _RELEASE = "bookworm"
-_PACKAGES = "ca-certificates,python3,python3-venv"
-# What the official slim images leave out too.
-_NOT_IN_A_BASE = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
+PACKAGES = "ca-certificates,python3,python3-venv"
+# What the official slim images leave out too; docs/image.md has the same.
+NOT_IN_A_BASE = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
 _CA = "/etc/ssl/certs/ca-certificates.crt"
 _BUILD_SECONDS = 900.0
 # So many runs at once.
@@ -208,9 +209,28 @@ def size_bytes(directory: Path) -> int:
         (status.st_dev, status.st_ino): status.st_size
         for path in directory.rglob("*")
         for status in [path.lstat()]
-        if path.is_file() and not path.is_symlink()
+        if _is_file(path)
     }
     return sum(seen.values())
+
+
+def differing(first: Path, second: Path) -> list[str]:
+    """The paths of files that are not in both directories with the same bytes, links aside."""
+    trees = [
+        {path.relative_to(root).as_posix(): path for path in root.rglob("*") if _is_file(path)}
+        for root in (first, second)
+    ]
+    return sorted(
+        name
+        for name in trees[0].keys() | trees[1].keys()
+        if name not in trees[0]
+        or name not in trees[1]
+        or not filecmp.cmp(trees[0][name], trees[1][name], shallow=False)
+    )
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _make_base(directory: Path) -> None:
@@ -218,12 +238,12 @@ def _make_base(directory: Path) -> None:
     tree = directory / "tree"
     # In namespaces of its own: what it mounts, and all its children, end with it.
     alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-    how = ["--variant=minbase", "--force-check-gpg", f"--include={_PACKAGES}"]
+    how = ["--variant=minbase", "--force-check-gpg", f"--include={PACKAGES}"]
     try:
         _run([*alone, "debootstrap", *how, _RELEASE, str(tree), *_mirror()])
     except AssertionError as fault:
         raise Unavailable(str(fault)) from None
-    for name in _NOT_IN_A_BASE:
+    for name in NOT_IN_A_BASE:
         shutil.rmtree(tree / name, ignore_errors=True)
         (tree / name).mkdir()
     tarball = str(directory / "base.tar")
@@ -338,6 +358,9 @@ def main() -> None:
     """Build the image and say how large it is."""
     parser = argparse.ArgumentParser(prog="python -m tests.integration.image", description=__doc__)
     parser.add_argument("--extras", default="workflow", help="extras of setup.cfg, or nothing")
+    parser.add_argument(
+        "--twice", action="store_true", help="say what a second build has otherwise"
+    )
     chosen = parser.parse_args()
     # In the end, so that a fault of its own comes after the one that ended this.
     builder = Builder()
@@ -349,6 +372,11 @@ def main() -> None:
     print(f"extras: {chosen.extras or 'none'}")
     print(f"unpacked: {whole / 1e6:.0f} MB, of which /opt/gateway {own / 1e6:.0f} MB")
     print(f"compressed: {(base + sum(layers)) / 1e6:.0f} MB, the base {base / 1e6:.0f} MB of it")
+    if chosen.twice:
+        second = builder.build(chosen.extras, "localhost/second")
+        files = [path for path in image.root.rglob("*") if _is_file(path)]
+        other = differing(image.root, second.root)
+        print(f"a second build differs in {len(other)} of {len(files)} files", *other, sep="\n")
 
 
 if __name__ == "__main__":

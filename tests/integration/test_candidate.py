@@ -46,8 +46,10 @@ if verb == "create":
     tree["metadata"]["uid"] = f"uid-of-{{tree['kind']}}"
     print(json.dumps(tree))
 elif verb == "get":
-    print((here / f"{{what}}").read_text())
+    print((here / (what + ".json" * ("pods" == what and words[-1] == "json"))).read_text())
 elif verb == "logs":
+    if "DeadlineExceeded" in (here / "job").read_text():
+        sys.exit("error: timed out waiting for the condition")
     print((here / "log").read_text(), end="")
 """
 
@@ -69,13 +71,20 @@ class ClusterTests(SynchronousTestCase):
         file.chmod(0o755)
         (self.directory / "log").write_text(f"NAME OK\n{REPORT}")
         (self.directory / "pods").write_text("llm-gateway-check-1-x: {phase: Pending}")
+        self.pods()
         (self.directory / "events").write_text("1m Warning BackOff pod/another")
         self.fails()
         self.ends("Complete")
 
-    def ends(self, kind: str) -> None:
+    def pods(self, **status: Any) -> None:
+        """What is said of the gateway's container of a Job's pod from here on."""
+        status = {"name": "gateway", "restartCount": 0, "state": {"running": {}}} | status
+        tree = {"items": [{"status": {"initContainerStatuses": [status]}}]}
+        (self.directory / "pods.json").write_text(json.dumps(tree))
+
+    def ends(self, kind: str, reason: str = "") -> None:
         """How Jobs end from here on."""
-        conditions = [{"type": kind, "status": "True"}] if kind else []
+        conditions = [{"type": kind, "status": "True", "reason": reason}] if kind else []
         (self.directory / "job").write_text(json.dumps({"status": {"conditions": conditions}}))
 
     def fails(self, **times: int) -> None:
@@ -166,6 +175,27 @@ class ClusterTests(SynchronousTestCase):
             self.assertIn("--- the gateway that was tried:", done.stdout)
             self.assertIn("delete", self.asked()[-1])
 
+    def test_does_not_start(self) -> None:
+        """A gateway that crashes, or whose image is not there, is given up while it has a log."""
+        self.ends("")
+        (self.directory / "log").write_text("config.yaml: line 3: unknown key\n")
+        for state, restarts in (("CrashLoopBackOff", 3), ("ImagePullBackOff", 0)):
+            self.pods(restartCount=restarts, state={"waiting": {"reason": state}})
+            done = self.attempt()
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertIn("it does not start (gateway: ", done.stdout)
+            tried = done.stdout.partition("--- the gateway that was tried:")[2]
+            self.assertIn("config.yaml: line 3: unknown key", tried)
+            self.assertIn("phase: Pending", tried)
+            self.assertIn("delete", self.asked()[-1])
+
+    def test_too_late(self) -> None:
+        """Once the Job's own time is over the log is gone, and that is said; nothing passes."""
+        self.ends("Failed", "DeadlineExceeded")
+        done = self.attempt()
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("there is no report in its log", done.stdout)
+
     def test_what_it_says_of_a_failure(self) -> None:
         """State and events of the Job alone: a specification would show the environment."""
         self.ends("Failed")
@@ -174,7 +204,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertNotIn("pod/another", done.stdout)
         for words in self.asked():
             self.assertNotIn("describe", words)
-            if "pods" in words:
+            if "pods" in words and words[-1] != "json":
                 self.assertIn("{.status}", words[-1])
                 self.assertNotIn(".spec", words[-1])
 
@@ -242,6 +272,10 @@ class ClusterTests(SynchronousTestCase):
             (
                 run(*self.command(1, "--models=a"), "--overlay", "absent", environ=path),
                 "could not be tried",
+            ),
+            (
+                run(*self.command(1, "--models=a"), environ={"PATH": "/nonexistent"}),
+                "there is no kubectl (python -m pip install",
             ),
         ):
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)

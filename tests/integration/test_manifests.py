@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import unittest
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -13,10 +16,10 @@ from tests.integration.cache import Unavailable
 from tests.integration.case import unavailable
 from tests.integration.container import CPUS, MEMORY_BYTES
 from tests.integration.manifests import built, documents
-from tests.k8s import network, schemas
+from tests.k8s import network, ours, own, schemas
 from tests.k8s.ingress import nginx_annotations
 from tests.k8s.objects import BASE, JOB, K8S, OVERLAYS, TOP, Objects, matches
-from tests.k8s.overlays import overlay, overlays
+from tests.k8s.overlays import Overlay, overlay, overlays, shipped
 from tests.k8s.policies import amount
 from tests.k8s.test_policies import POLICIES
 from tests.test_pipeline import program
@@ -32,9 +35,12 @@ class ManifestsTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Skip, loudly, where one is missing."""
         try:
-            self.overlays = {each.name: built(each.path) for each in overlays()}
+            self.overlays = {
+                each.name: replace(built(each.path), by_hand=each.by_hand) for each in overlays()
+            }
         except Unavailable as why:
             raise unavailable(why) from None
+        self.shipped = {each.name: self.overlays[each.name] for each in shipped()}
 
 
 class OverlayTests(ManifestsTestCase):
@@ -59,9 +65,9 @@ class OverlayTests(ManifestsTestCase):
                     self.assertNotEqual(list(schemas.refused(wrong)), [], one["kind"])
 
     def test_policies(self) -> None:
-        """Every policy of the base holds for what the overlays make of it."""
+        """Every policy of the base holds for what the overlays make of it; ours for our own."""
         for name, objects in self.overlays.items():
-            for policy in POLICIES:
+            for policy in (*POLICIES, *(ours.OURS if name in self.shipped else ())):
                 self.assertEqual(list(policy(objects)), [], f"{name}: {policy.__name__}")
 
     def test_namespaces(self) -> None:
@@ -127,7 +133,7 @@ class OverlayTests(ManifestsTestCase):
     def test_predecessor(self) -> None:
         """Its numbers are in one overlay."""
         former = {"ADMISSION_MAX_PARK_SECONDS": "120", "VLLM_MAX_QUEUE_DEPTH": "8"}
-        for name, objects in {**self.overlays, "base": built(BASE)}.items():
+        for name, objects in {**self.shipped, "base": built(BASE)}.items():
             given = objects.environ
             found = {key: given[key] for key in former} == former
             self.assertEqual(found, name == "homelab", name)
@@ -140,6 +146,7 @@ class OverlayTests(ManifestsTestCase):
         (rule,) = homelab.one("Ingress")["spec"]["rules"]
         self.assertNotEqual(rule["host"], "api.riotpiao.com")
         after = self._with(HOMELAB, HOMELAB / "cut-over")
+        self.assertSound(after)
         alias = after.one("Service", "api-gateway")
         self.assertEqual([one["port"] for one in alias["spec"]["ports"]], [8080])
         (rule,) = after.one("Ingress")["spec"]["rules"]
@@ -159,6 +166,9 @@ class OverlayTests(ManifestsTestCase):
         """Rules, scraping and dashboard are there, where operator and sidecar look for them."""
         for each in overlays():
             objects = self.overlays[each.name]
+            if each not in shipped() and not objects.of("ServiceMonitor"):
+                # Without the operator an overlay takes no monitoring.
+                continue
             (selects,) = [one.selects for one in each.cluster().pods if one.selects is not None]
             for kind in ("ServiceMonitor", "PrometheusRule"):
                 (one,) = objects.of(kind)
@@ -169,14 +179,14 @@ class OverlayTests(ManifestsTestCase):
 
     def test_resources(self) -> None:
         """What the image is measured with is what its containers get."""
-        for name, objects in self.overlays.items():
+        for name, objects in self.shipped.items():
             limits = objects.container["resources"]["limits"]
             self.assertEqual(amount(limits["cpu"], {"m": 1}), CPUS * 1000, name)
             self.assertEqual(amount(limits["memory"], {"Mi": 1 << 20}), MEMORY_BYTES, name)
 
     def test_config_rolls_out(self) -> None:
         """The pods name the ConfigMap by its content: another one makes new pods."""
-        for name, objects in self.overlays.items():
+        for name, objects in self.shipped.items():
             used = objects.volume("config")["configMap"]["name"]
             self.assertRegex(used, r"^llm-gateway-[a-z0-9]{10}$", name)
 
@@ -194,8 +204,6 @@ class OverlayTests(ManifestsTestCase):
         self.assertEqual(source["targetRevision"], program("promote").BRANCH)
         home = overlay("homelab").namespace
         self.assertEqual(application["spec"]["destination"]["namespace"], home)
-        options = set(application["spec"]["syncPolicy"]["syncOptions"])
-        self.assertLessEqual({"PruneLast=true", "FailOnSharedResource=true"}, options)
 
     def test_nginx(self) -> None:
         """The nginx of those without an Ingress goes to the same port, as patient."""
@@ -211,7 +219,7 @@ class OverlayTests(ManifestsTestCase):
 
     def assertSound(self, objects: Objects) -> None:
         """No policy and no schema has anything to say of these."""
-        for policy in POLICIES:
+        for policy in (*POLICIES, *ours.OURS):
             self.assertEqual(list(policy(objects)), [], policy.__name__)
         self.assertEqual([said for one in objects.all for said in schemas.refused(one)], [])
 
@@ -226,6 +234,26 @@ class OverlayTests(ManifestsTestCase):
         }
         (place / "kustomization.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
         return built(place)
+
+
+class OwnOverlayTests(ManifestsTestCase):
+    """Somebody's own, of which no test may forbid what docs/kubernetes.md leaves to choice."""
+
+    def test_sound(self) -> None:
+        """It passes all tests of overlays, as it was edited first, and with each choice made."""
+        mine = own.mine(Path(self.mktemp()).resolve())
+        self._results(mine)
+        own.edit(mine.path, own.CHOICES)
+        built.cache_clear()
+        self._results(Overlay(mine.path))
+
+    def _results(self, mine: Overlay) -> None:
+        self.patch(sys.modules[__name__], "overlays", lambda: [*shipped(), mine])
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(OverlayTests).run(result)
+        self.assertEqual([*result.failures, *result.errors], [])
+        self.assertGreater(result.testsRun, 10)
+        self.assertEqual(result.skipped, [])
 
 
 def _sessions(objects: Objects) -> list[SessionsAdapter]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -266,6 +267,22 @@ class ImageTests(SynchronousTestCase):
         # The one into a file, for the bill.
         self.assertEqual(sum(line.startswith("buildah push") for line in asked), 1)
         self.assertEqual(self.output.read_text(), f"digest={_THERE}\n")
+
+    def test_missing(self) -> None:
+        """A program that is not there is named, with where to have it, before anything is made."""
+        # Of the system's own only what .ci/image says before it looks.
+        for name in ("bash", "dirname"):
+            (self.directory / name).symlink_to(shutil.which(name) or name)
+        for gone, what in (("syft", "push"), ("buildah", "push"), ("buildah", "build")):
+            (self.directory / gone).unlink(missing_ok=True)
+            done = run(
+                *(self.directory / "bash", TOP / ".ci" / "image", what, "registry.example/gateway"),
+                environ={"PATH": str(self.directory)},
+            )
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(f"there is no {gone} (", done.stderr)
+            self.assertIn("install", done.stderr)
+        self.assertFalse((self.directory / "asked").exists())
 
     def test_no_digest(self) -> None:
         """An image that is in the registry, and nobody says by which digest, goes no further."""

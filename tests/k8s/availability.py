@@ -59,12 +59,18 @@ def drain(objects: Objects) -> Iterator[str]:
 def rollout(objects: Objects) -> Iterator[str]:
     """The next begins when the last is there, and known to its peers."""
     spec = objects.one("Deployment")["spec"]
-    update = spec.get("strategy", {}).get("rollingUpdate", {})
-    if update.get("maxUnavailable") != 0:
+    strategy = spec.get("strategy", {})
+    update = strategy.get("rollingUpdate", {})
+    replaces = strategy.get("type", "RollingUpdate") != "RollingUpdate"
+    if replaces or update.get("maxUnavailable") != 0:
         yield "a rollout takes gateways away before there are others"
+    if update.get("maxSurge") in (0, "0%"):
+        yield "a rollout may add no gateway, and so never begins"
     least = RESOLVE_SECONDS + DNS_CACHE_SECONDS
     if (ready := spec.get("minReadySeconds", 0)) < least:
         yield f"peers hear of a new one within {least:g} s, and the next begins after {ready}"
+    if ready >= (most := spec.get("progressDeadlineSeconds", 600)):
+        yield f"a rollout has failed after {most} s, and a new one counts after {ready}"
 
 
 def patience(objects: Objects) -> Iterator[str]:
@@ -85,6 +91,8 @@ def autoscaling(objects: Objects) -> Iterator[str]:
     metrics.configure(["m"], ["m"])
     exported = {family.name for family in registry.collect()}
     for scaler in objects.of("HorizontalPodAutoscaler"):
+        if scaler["spec"]["maxReplicas"] < number(objects):
+            yield f"it makes {scaler['spec']['maxReplicas']} at most"
         if "replicas" in objects.one("Deployment")["spec"]:
             yield "each apply would set the number of replicas back"
         if scaler["spec"]["scaleTargetRef"]["name"] != NAME:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.k8s.objects import Objects, base
+from tests.k8s.objects import NAME, Objects, base
 from tests.k8s.policies import Policy
 from tests.support import TestCase
 
@@ -13,6 +13,16 @@ from tests.support import TestCase
 def container(objects: Objects) -> Any:
     """The gateway's container, to be changed."""
     return objects.container
+
+
+def part(objects: Objects, name: str) -> Any:
+    """A part of the container, such as a probe, to be changed."""
+    return objects.container[name]
+
+
+def service(objects: Objects, name: str = NAME) -> Any:
+    """The spec of a Service, to be changed."""
+    return objects.one("Service", name)["spec"]
 
 
 def variable(objects: Objects, name: str) -> Any:

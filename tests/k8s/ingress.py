@@ -53,6 +53,8 @@ def published(objects: Objects) -> Iterator[str]:
     """It leads to the API of this host by TLS, and to nothing else; nginx is who reads it."""
     for one in objects.of("Ingress"):
         yield from _paths(objects, one)
+        if "defaultBackend" in one["spec"]:
+            yield f"it publishes whatever nobody else does: {one['spec']['defaultBackend']}"
         name = one["spec"].get("ingressClassName")
         if "nginx" not in str(name):
             yield f"the annotations are for ingress-nginx, and its class is {name}"

@@ -72,8 +72,10 @@ def opentelemetry() -> frozenset[str]:
 
 def referenced(text: str) -> Mapping[str, bool]:
     """Those that a configuration's text refers to, and whether each has a default there."""
-    lines = (
-        line.partition(" #")[0] for line in text.splitlines() if not line.lstrip().startswith("#")
-    )
-    found = {match[1]: bool(match[2]) for match in _REFERENCE.finditer("\n".join(lines))}
-    return found
+    return {match[1]: bool(match[2]) for match in _REFERENCE.finditer(uncommented(text))}
+
+
+def uncommented(text: str) -> str:
+    """The text of a YAML file without its comments."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return "\n".join(line.partition(" #")[0] for line in lines)

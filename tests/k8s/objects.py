@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -24,15 +24,23 @@ OVERLAYS = K8S / "overlays"
 JOB = K8S / "integration-test-job.yaml"
 
 NAME = "llm-gateway"
-BY_HAND = {NAME: {"peer-token"}}
-"""The Secret that overlays/example has people make by a command, with its keys."""
+Keys = Mapping[str, frozenset[str]]
+"""The keys of Secrets, by the Secrets' names."""
+OF_THE_BASE: Keys = MappingProxyType({NAME: frozenset({"peer-token"})})
+"""Those that the base's own configuration reads; an overlay has `secrets` in its cluster.yaml."""
 
 
 @dataclass(frozen=True)
 class Objects:
-    """Objects as `kubectl apply` would get them."""
+    """Objects as `kubectl apply` would get them.
+
+    Attributes:
+        all: of every kind.
+        by_hand: the Secrets that are there beside those that these objects make.
+    """
 
     all: tuple[Tree, ...]
+    by_hand: Keys = field(default_factory=lambda: OF_THE_BASE)
 
     def of(self, kind: str) -> list[Tree]:
         """All of a kind."""
@@ -45,7 +53,7 @@ class Objects:
 
     def changed(self, change: Callable[[Objects], object]) -> Objects:
         """A copy that was changed."""
-        copied = Objects(copy.deepcopy(self.all))
+        copied = replace(self, all=copy.deepcopy(self.all))
         change(copied)
         return copied
 
@@ -112,13 +120,14 @@ class Objects:
 
     @property
     def secrets(self) -> dict[str, set[str]]:
-        """The keys of each Secret that is made, encrypted or by hand."""
-        found = {
-            template["name"]: set(template["stringData"])
-            for one in self.of("SopsSecret")
-            for template in one["spec"]["secretTemplates"]
-        }
-        return found or BY_HAND
+        """The keys of each Secret that is made, encrypted, as it is, or by hand."""
+        found = {name: set(keys) for name, keys in self.by_hand.items()}
+        made = [(one["metadata"]["name"], one) for one in self.of("Secret")]
+        for one in self.of("SopsSecret"):
+            made += [(template["name"], template) for template in one["spec"]["secretTemplates"]]
+        for name, tree in made:
+            found.setdefault(name, set()).update(tree.get("data", {}), tree.get("stringData", {}))
+        return found
 
     @property
     def secret_files(self) -> set[str]:

@@ -12,8 +12,11 @@ from typing import Any
 import yaml
 
 from tests.k8s.network import Cluster, Port
-from tests.k8s.objects import BASE, OVERLAYS, Objects, Tree, base, check_labels
+from tests.k8s.objects import BASE, OVERLAYS, Keys, Objects, Tree, base, check_labels
 from tests.k8s.reach import Reach
+
+SHIPPED = ("example", "homelab")
+"""The repository's own."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,14 @@ class Overlay:
         for variable in self._variables():
             kept = [one for one in objects.container["env"] if one["name"] != variable["name"]]
             objects.container["env"][:] = [*kept, copy.deepcopy(variable)]
-        secrets = [one for one in self._resources() if one["kind"] == "SopsSecret"]
-        return Objects((*objects.all, *secrets))
+        secrets = [one for one in self._resources() if one["kind"] in ("Secret", "SopsSecret")]
+        return Objects((*objects.all, *secrets), self.by_hand)
+
+    @cached_property
+    def by_hand(self) -> Keys:
+        """The Secrets that are made by hand, or by whatever else is not in its files."""
+        given = _document(self.path / "cluster.yaml").get("secrets", {})
+        return {name: frozenset(keys) for name, keys in given.items()}
 
     @property
     def policies(self) -> list[Tree]:
@@ -112,6 +121,11 @@ def overlays(directory: Path = OVERLAYS) -> list[Overlay]:
 def overlay(name: str) -> Overlay:
     """The one of that name."""
     return Overlay(OVERLAYS / name)
+
+
+def shipped() -> list[Overlay]:
+    """Those of the repository: for what is true of them, and is anybody's choice in one's own."""
+    return [overlay(name) for name in SHIPPED]
 
 
 def _documents(path: Path) -> Iterator[Any]:

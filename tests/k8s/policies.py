@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 
-from tests.k8s import known
+from tests.k8s import known, security
 from tests.k8s.objects import Objects, Tree, check_labels, matches
 from twisted_gateway.config.sandbox import SessionsAdapter
 
@@ -27,16 +28,21 @@ NEEDED_OTEL = {
     "OTEL_TRACES_SAMPLER_ARG",
 }
 
-_QUANTITY = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
-_VOLUMES = {"configMap", "secret", "emptyDir", "projected", "downwardAPI"}
+_CORES = {"": 1000, "m": 1}
+_BYTES = {
+    "": 1,
+    **{letter: 1000**power for power, letter in enumerate("kMGT", 1)},
+    **{f"{letter}i": 1024**power for power, letter in enumerate("KMGT", 1)},
+}
 
 
-def amount(text: str, units: dict[str, int]) -> int:
-    """A number with a unit."""
-    match = re.fullmatch(r"(\d+)([A-Za-z]*)", text)
+def amount(given: object, units: dict[str, int]) -> int:
+    """A number with a unit, as YAML has it: "500m", "0.5" or 1."""
+    text = str(given)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", text)
     if match is None or match[2] not in units:
         raise AssertionError(f"{text!r} is no number with one of the units {sorted(units)}")
-    return int(match[1]) * units[match[2]]
+    return int(Decimal(match[1]) * units[match[2]])
 
 
 def images(objects: Objects) -> Iterator[str]:
@@ -56,57 +62,27 @@ def images(objects: Objects) -> Iterator[str]:
 def resources(objects: Objects) -> Iterator[str]:
     """Everything is limited, and what the configuration may hold fits."""
     for container in _containers(objects):
-        given = container.get("resources", {})
-        for kind in ("requests", "limits"):
-            for name in ("cpu", "memory"):
-                if name not in given.get(kind, {}):
-                    yield f"{container['name']} has no {kind}.{name}"
-        cpu = given.get("limits", {}).get("cpu", "0")
-        if amount(cpu, {"": 1000, "m": 1}) > MOST_MILLICORES:
-            yield f"{container['name']} can not use {cpu} cores"
+        yield from _of_container(container["name"], container.get("resources", {}))
     memory = objects.container.get("resources", {}).get("limits", {}).get("memory", "0")
-    if amount(memory, {"": 1, **_QUANTITY}) < objects.config.max_held_bytes + PROCESS_BYTES:
+    if amount(memory, _BYTES) < objects.config.max_held_bytes + PROCESS_BYTES:
         yield f"maxHeldBytes does not fit into {memory}"
     for volume in objects.pod["spec"]["volumes"]:
         if "emptyDir" in volume and "sizeLimit" not in volume["emptyDir"]:
             yield f"the volume {volume['name']} has no bound"
 
 
-def restricted(objects: Objects) -> Iterator[str]:
-    """Pods pass the Pod Security Standard `restricted`, and write nowhere but in an emptyDir."""
-    for pod in objects.pods:
-        yield from _of_pod(pod["spec"])
-    for container in _containers(objects):
-        own = container.get("securityContext", {})
-        if own.get("allowPrivilegeEscalation") is not False:
-            yield f"{container['name']} may gain privileges"
-        if own.get("readOnlyRootFilesystem") is not True:
-            yield f"{container['name']} may write to its root file system"
-        if own.get("capabilities", {}).get("drop") != ["ALL"]:
-            yield f"{container['name']} keeps capabilities"
-    adapters = objects.config.adapters.values()
-    talks = any(isinstance(one, SessionsAdapter) for one in adapters)
-    if objects.pod["spec"].get("automountServiceAccountToken") is not talks:
-        yield "the service account's token is mounted, or is not, without need"
-
-
-def _of_pod(spec: Tree) -> Iterator[str]:
-    context = spec.get("securityContext", {})
-    if context.get("runAsNonRoot") is not True or not context.get("runAsUser"):
-        yield "it may run as root"
-    if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
-        yield "seccomp is not RuntimeDefault"
-    if spec.get("enableServiceLinks") is not False:
-        yield "every Service of the namespace puts variables into its environment"
-    if any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")):
-        yield "it shares something with its host"
-    for volume in spec.get("volumes", []):
-        if not _VOLUMES & set(volume):
-            yield f"the volume {volume['name']} is of a kind that is not allowed"
-        # Files of a Secret are root's; the group's where there is one.
-        mode = volume.get("secret", {}).get("defaultMode", 0o644)
-        if not mode & 0o004 and not (mode & 0o040 and context.get("fsGroup")):
-            yield f"it can not read the volume {volume['name']}"
+def _of_container(whose: str, given: Tree) -> Iterator[str]:
+    for name, units in (("cpu", _CORES), ("memory", _BYTES)):
+        asked, most = (given.get(kind, {}).get(name) for kind in ("requests", "limits"))
+        if asked is None:
+            yield f"{whose} has no requests.{name}"
+        if most is None:
+            yield f"{whose} has no limits.{name}"
+        elif asked is not None and amount(asked, units) > amount(most, units):
+            yield f"{whose} asks for {asked} of {name}, and may use {most}"
+    cpu = given.get("limits", {}).get("cpu", 0)
+    if amount(cpu, _CORES) > MOST_MILLICORES:
+        yield f"{whose} can not use {cpu} cores"
 
 
 def environment(objects: Objects) -> Iterator[str]:
@@ -134,6 +110,18 @@ def environment(objects: Objects) -> Iterator[str]:
     for name, has_default in referred.items():
         if name not in names and not has_default:
             yield f"config.yaml refers to {name}, which is not set"
+
+
+def secrets(objects: Objects) -> Iterator[str]:
+    """Every file of the mounted Secret that config.yaml names is a key of it."""
+    mount, name = objects.mounted("secrets"), objects.volume("secrets")["secret"]["secretName"]
+    text = known.uncommented(objects.config_text)
+    for path in sorted(set(re.findall(rf"{re.escape(mount)}/[\w.-]+", text))):
+        if path not in objects.secret_files:
+            yield (
+                f"config.yaml reads {path}, and nothing makes such a key of the Secret {name}: "
+                "where that is done by hand, name it in cluster.yaml, under `secrets`"
+            )
 
 
 def configuration(objects: Objects) -> Iterator[str]:
@@ -203,10 +191,21 @@ def names(objects: Objects) -> Iterator[str]:
     if spec.get("serviceAccountName") not in accounts:
         yield f"there is no ServiceAccount {spec.get('serviceAccountName')}"
     wanted = {objects.volume("secrets")["secret"]["secretName"]}
+    logins = {one["name"] for one in spec.get("imagePullSecrets", [])}
     for account in objects.of("ServiceAccount"):
-        wanted |= {one["name"] for one in account.get("imagePullSecrets", [])}
-    for name in sorted(wanted - set(objects.secrets)):
+        logins |= {one["name"] for one in account.get("imagePullSecrets", [])}
+    for name in sorted((wanted | logins) - set(objects.secrets)):
         yield f"there is no Secret {name}"
+    for name in sorted(_made_logins(objects) - logins):
+        yield f"nobody pulls an image with the Secret {name}"
+    for name, kind in (("config", "configMap"), ("secrets", "secret")):
+        if objects.volume(name)[kind].get("optional"):
+            yield f"it starts without its volume {name}, and fails, where it would have waited"
+    yield from _bindings(objects)
+
+
+def _bindings(objects: Objects) -> Iterator[str]:
+    account = objects.pod["spec"].get("serviceAccountName")
     for binding in objects.of("RoleBinding"):
         place = binding["metadata"]["namespace"]
         roles = {
@@ -218,11 +217,16 @@ def names(objects: Objects) -> Iterator[str]:
             yield f"there is no Role {binding['roleRef']['name']} in {place}"
         home = objects.one("Deployment")["metadata"].get("namespace")
         for subject in binding["subjects"]:
-            if (subject["name"], subject["namespace"]) != (spec.get("serviceAccountName"), home):
+            if (subject["name"], subject["namespace"]) != (account, home):
                 yield f"the Role is bound to {subject['namespace']}/{subject['name']}"
 
 
-def _containers(objects: Objects) -> Iterator[Tree]:
-    for pod in objects.pods:
-        yield from pod["spec"]["containers"]
-        yield from pod["spec"].get("initContainers", [])
+def _made_logins(objects: Objects) -> set[str]:
+    made = [(one["metadata"]["name"], one) for one in objects.of("Secret")]
+    for one in objects.of("SopsSecret"):
+        made += [(template["name"], template) for template in one["spec"]["secretTemplates"]]
+    return {name for name, one in made if one.get("type") == "kubernetes.io/dockerconfigjson"}
+
+
+def _containers(objects: Objects) -> list[Tree]:
+    return [one for pod in objects.pods for one in security.containers(pod)]

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from twisted.internet.testing import MemoryReactorClock
 
-from tests.k8s.objects import NAME, Objects, matches
+from tests.k8s.objects import NAME, Objects, Tree, matches
 from tests.stack import Client
 from twisted_gateway.service import Gateway
 from twisted_gateway.telemetry.tracing import NoTracing
@@ -90,19 +90,45 @@ def ports(objects: Objects) -> Iterator[str]:
     declared = {name: [port] for name, port in objects.ports.items()}
     if listened != declared:
         yield f"it listens on {listened}, and the container says {declared}"
+    for port in objects.container["ports"]:
+        if port.get("protocol", "TCP") != "TCP":
+            yield f"the container says {port['protocol']} of {port['name']}"
     for service in objects.of("Service"):
         for port in service["spec"]["ports"]:
             name, target = service["metadata"]["name"], port["targetPort"]
             if objects.ports.get(target) != port["port"]:
                 yield f"Service {name}: {port['port']} leads to {target}"
+            if port.get("protocol", "TCP") != "TCP":
+                yield f"Service {name}: {port['port']} is for {port['protocol']}"
     for name, wanted in {NAME: {"http"}, f"{NAME}-admin": {"admin"}}.items():
         there = {port["targetPort"] for port in objects.one("Service", name)["spec"]["ports"]}
         if there != wanted:
             yield f"Service {name} gives {sorted(there)}"
 
 
+def exposed(objects: Objects) -> Iterator[str]:
+    """Operators' and peers' ports stay in the cluster; clients get who is ready, and no other."""
+    for service in objects.of("Service"):
+        name, spec = service["metadata"]["name"], service["spec"]
+        targets = {port["targetPort"] for port in spec["ports"]}
+        if is_outside(service) and targets != {"http"}:
+            yield f"Service {name} has {sorted(targets)} for those outside of the cluster"
+        if spec.get("publishNotReadyAddresses") and "http" in targets:
+            yield f"Service {name} sends clients to gateways that are not ready"
+
+
+def is_outside(service: Tree) -> bool:
+    """Whether a Service has an address for those outside of the cluster, or is one itself."""
+    spec = service["spec"]
+    return spec.get("type", "ClusterIP") != "ClusterIP" or bool(spec.get("externalIPs"))
+
+
 def peers(objects: Objects) -> Iterator[str]:
     """`replicas` names the headless Service of all gateways, those that drain among them."""
+    spec = objects.pod["spec"]
+    own = spec.get("dnsConfig", {}).get("nameservers")
+    if spec.get("dnsPolicy") == "Default" or (spec.get("dnsPolicy") == "None" and not own):
+        yield f"with dnsPolicy {spec['dnsPolicy']} names of Services are nobody's"
     for model in objects.config.models.values():
         if not model.exchanges:
             continue
@@ -147,6 +173,16 @@ def scraped(objects: Objects) -> Iterator[str]:
                 yield f"{endpoint['path']} of {endpoint['port']} is not where metrics are"
             if endpoint.get("relabelings") or endpoint.get("honorLabels"):
                 yield "the target's own labels (namespace, instance) are changed"
+            longest, every = endpoint.get("scrapeTimeout"), endpoint.get("interval")
+            if longest and every and seconds(longest) > seconds(every):
+                yield f"a scrape may take {longest}, and the next comes after {every}"
+
+
+def seconds(text: str) -> float:
+    """A duration of Prometheus'."""
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+    assert re.fullmatch(r"(\d+(ms|s|m|h))+", text), f"{text!r} is no duration"
+    return sum(int(many) * units[unit] for many, unit in re.findall(r"(\d+)(ms|s|m|h)", text))
 
 
 def number(endpoint: str) -> int:

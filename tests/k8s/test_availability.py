@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.k8s import availability
+from tests.k8s import availability, ours
 from tests.k8s.breaking import BreakingTestCase, configure, container, put
 from tests.k8s.objects import K8S, Objects, base, read
 
@@ -64,6 +64,26 @@ class BrokenTests(BreakingTestCase):
                 put(deployment, minReadySeconds=seconds),
                 f"begins after {seconds}",
             )
+        self.assertFault(
+            policy, put(deployment, strategy={"type": "Recreate"}), "takes gateways away"
+        )
+        recreated = put(lambda o: deployment(o)["strategy"], type="Recreate")
+        self.assertFault(policy, recreated, "takes gateways away")
+
+    def test_refused(self) -> None:
+        """What a kube-apiserver refuses: no step is allowed, or none would be in time."""
+        policy = availability.rollout
+        for none in (0, "0%"):
+            surge = put(lambda o: deployment(o)["strategy"]["rollingUpdate"], maxSurge=none)
+            self.assertFault(policy, surge, "may add no gateway")
+        for seconds in (600, 700):
+            self.assertFault(
+                policy,
+                put(deployment, minReadySeconds=seconds),
+                f"failed after 600 s, and a new one counts after {seconds}",
+            )
+        slow = put(deployment, minReadySeconds=700, progressDeadlineSeconds=900)
+        self.assertEqual(list(policy(base().changed(slow))), [])
 
     def test_patience(self) -> None:
         """No time to start, to be busy, or to answer."""
@@ -102,6 +122,30 @@ class AutoscalerTests(BreakingTestCase):
                 "a gateway refuses from 256 on, before another is started",
             ],
         )
+        few = self._scaled()
+        few.of("HorizontalPodAutoscaler")[0]["spec"]["maxReplicas"] = 2
+        self.assertEqual(list(availability.autoscaling(few)), ["it makes 2 at most"])
+
+    def test_ours(self) -> None:
+        """The repository's makes a few more, and takes away one after the other."""
+        self.assertEqual(list(ours.autoscaler(self._scaled())), [])
+
+        def spec(objects: Objects) -> Any:
+            return objects.of("HorizontalPodAutoscaler")[0]["spec"]
+
+        def down(objects: Objects) -> Any:
+            return spec(objects)["behavior"]["scaleDown"]
+
+        for change, said in (
+            (put(spec, maxReplicas=60), "60 gateways"),
+            (put(down, stabilizationWindowSeconds=0), "goes 0 s after a burst"),
+            (put(lambda o: down(o)["policies"][0], value=2), "2 Pods may go within 900 s"),
+            (put(lambda o: down(o)["policies"][0], periodSeconds=60), "1 Pods may go within 60 s"),
+            (lambda o: down(o).pop("policies"), "100 Percent may go within 15 s"),
+            (lambda o: spec(o).pop("behavior"), "goes 300 s after a burst"),
+        ):
+            faults = ours.autoscaler(self._scaled().changed(change))
+            self.assertIn(said, "\n".join(faults))
 
     def _scaled(self) -> Objects:
         path = K8S / "components" / "autoscaling" / "horizontalpodautoscaler.yaml"

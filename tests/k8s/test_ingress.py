@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.k8s import ingress
-from tests.k8s.breaking import BreakingTestCase, annotate, variable
+from tests.k8s.breaking import BreakingTestCase, annotate, put, variable
 from tests.k8s.objects import NAME, TOP, Objects, base
 from tests.test_docs import rows
 
@@ -41,6 +41,16 @@ class BrokenTests(BreakingTestCase):
             lambda o: path(o)["backend"]["service"].update(port={"number": 8080}),
             "there is no port",
         )
+
+    def test_everything_else(self) -> None:
+        """A backend for what no path takes."""
+        for name in (NAME, f"{NAME}-admin"):
+            backend = {"service": {"name": name, "port": {"number": 9090}}}
+            self.assertFault(
+                ingress.published,
+                put(lambda o: of(o)["spec"], defaultBackend=backend),
+                f"it publishes whatever nobody else does: {backend}",
+            )
 
     def test_controller(self) -> None:
         """One that does not read these annotations, or none that is named."""

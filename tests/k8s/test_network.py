@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from tests.k8s import network
 from tests.k8s.network import Port
-from tests.k8s.objects import OVERLAYS
-from tests.k8s.overlays import Overlay, overlay, overlays
+from tests.k8s.overlays import Overlay, overlay, overlays, shipped
 from tests.support import TestCase
 
 
@@ -67,7 +62,7 @@ class SelectorTests(TestCase):
 
     def test_another_port(self) -> None:
         """A port that changes everywhere but in the policies."""
-        for each in overlays():
+        for each in shipped():
             for port in each.own:
                 moved = each.own - {port} | {Port(port.number + 1)}
                 faults = list(network.unmatched(each.policies, each.cluster(), moved))
@@ -114,42 +109,3 @@ class EnginesTests(TestCase):
                     assert sequences is not None, f"{each.name}: {upstream} has no maxNumSeqs"
                     runs += sequences
                 self.assertEqual(model.policy.max_inflight, runs, f"{each.name}: {model.name}")
-
-
-class OwnOverlayTests(TestCase):
-    """What somebody has copied of the example, as docs/kubernetes.md says."""
-
-    def setUp(self) -> None:
-        """Make `mine`."""
-        super().setUp()
-        place = Path(self.mktemp())
-        shutil.copytree(OVERLAYS / "example", place / "mine")
-        (self.mine,) = overlays(place)
-
-    def test_sound(self) -> None:
-        """It is found, with its namespace."""
-        self.assertEqual((self.mine.name, self.mine.namespace), ("mine", "llm-gateway"))
-        self.assertEqual(unmatched(self.mine), [])
-
-    def test_broken(self) -> None:
-        """A selector of its own that takes nobody is noticed; so is another namespace."""
-        path = self.mine.path / "networkpolicy.yaml"
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace("kubernetes.io/metadata.name: apps", "name: nowhere"), "utf-8")
-        self.assertIn("nowhere", "\n".join(unmatched(self.mine)))
-        path.write_text(text, encoding="utf-8")
-        path = self.mine.path / "kustomization.yaml"
-        text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace("namespace: llm-gateway", "namespace: llm"), "utf-8")
-        (moved,) = overlays(self.mine.path.parent)
-        self.assertIn("is nobody", "\n".join(unmatched(moved)))
-
-    def test_without_a_namespace(self) -> None:
-        """Objects that go wherever kubectl happens to be are no overlay."""
-        path = self.mine.path / "kustomization.yaml"
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-        del tree["namespace"]
-        path.write_text(yaml.safe_dump(tree), encoding="utf-8")
-        (mine,) = overlays(self.mine.path.parent)
-        fault = self.assertRaises(AssertionError, lambda: mine.namespace)
-        self.assertIn("mine gives its objects no namespace", str(fault))

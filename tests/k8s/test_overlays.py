@@ -10,6 +10,8 @@ from twisted_gateway.config.faults import ConfigError
 
 # What needs no more than the configuration, the environment and the Secrets.
 POLICIES = (
+    # First: a key that is not there is said more clearly here than by the configuration.
+    policies.secrets,
     policies.environment,
     policies.configuration,
     policies.coupled,

@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import yaml
 
-from tests.k8s import availability, ingress, policies, routing, trust
+from tests.k8s import argo, availability, ingress, policies, routing, security, trust
 from tests.k8s.breaking import BreakingTestCase, built_of, configure, container, put, variable
-from tests.k8s.objects import BY_HAND, K8S, OVERLAYS, TOP, Objects, Tree, base
+from tests.k8s.objects import K8S, OVERLAYS, TOP, Objects, Tree, base
+from tests.k8s.overlays import overlay
 from tests.support import TestCase
 from tests.test_docs import rows
 
 POLICIES: tuple[policies.Policy, ...] = (
     policies.images,
     policies.resources,
-    policies.restricted,
+    security.restricted,
+    policies.secrets,
     policies.environment,
     policies.configuration,
     policies.coupled,
@@ -32,10 +35,12 @@ POLICIES: tuple[policies.Policy, ...] = (
     trust.tokens,
     routing.probes,
     routing.ports,
+    routing.exposed,
     routing.peers,
     routing.scraped,
     ingress.published,
     ingress.streams,
+    argo.waves,
 )
 """All of them, for every overlay as well."""
 
@@ -53,6 +58,11 @@ PARTICULAR = re.compile(
     r"riotpiao|poimen|llm-serving|authentik|gotify|forgejo|minio|api-gateway|ornith|longhorn",
     re.IGNORECASE,
 )
+
+
+def source(objects: Objects, volume: str, kind: str) -> Any:
+    """What a volume is made of, to be changed."""
+    return objects.volume(volume)[kind]
 
 
 class BaseTests(TestCase):
@@ -117,7 +127,7 @@ class BaseTests(TestCase):
             r"create secret generic ([\w-]+)((?: --from-literal=[\w-]+=\S+(?: \S+)*)+)", text
         )
         keys = {name: set(re.findall(r"--from-literal=([\w-]+)=", rest)) for name, rest in made}
-        self.assertEqual(keys, BY_HAND)
+        self.assertEqual(keys, overlay("example").by_hand)
 
 
 class BrokenTests(BreakingTestCase):
@@ -157,45 +167,21 @@ adapters: {sessions: {namespace: s, image: "registry/session:latest"}}
                 put(lambda o: container(o)["resources"]["limits"], cpu=cpu),
                 f"can not use {cpu} cores",
             )
+        for given, said in (
+            ({"cpu": "750m"}, "asks for 750m of cpu, and may use 500m"),
+            ({"cpu": 1}, "asks for 1 of cpu, and may use 500m"),
+            ({"memory": "1G"}, "asks for 1G of memory, and may use 512Mi"),
+        ):
+            asked = put(lambda o: container(o)["resources"]["requests"], **given)
+            self.assertFault(policy, asked, said)
 
-    def test_restricted(self) -> None:
-        """Root, privileges, capabilities, the host's files, a token for nothing."""
-        policy = policies.restricted
-
-        def own(name: str, value: object) -> Callable[[Objects], object]:
-            return lambda o: container(o)["securityContext"].update({name: value})
-
-        self.assertFault(policy, own("allowPrivilegeEscalation", True), "may gain privileges")
-        self.assertFault(policy, own("readOnlyRootFilesystem", False), "root file system")
-        self.assertFault(policy, own("capabilities", {"drop": []}), "keeps capabilities")
-        self.assertFault(
-            policy, lambda o: o.pod["spec"]["securityContext"].pop("runAsUser"), "as root"
-        )
-        self.assertFault(
-            policy, lambda o: o.pod["spec"]["securityContext"].pop("seccompProfile"), "seccomp"
-        )
-        self.assertFault(policy, lambda o: o.pod["spec"].update(hostNetwork=True), "its host")
-        self.assertFault(
-            policy,
-            lambda o: o.pod["spec"]["volumes"].append(
-                {"name": "etc", "hostPath": {"path": "/etc"}}
-            ),
-            "the volume etc",
-        )
-        self.assertFault(
-            policy, lambda o: o.pod["spec"].update(automountServiceAccountToken=True), "token"
-        )
-        for links in (True, None):
-            self.assertFault(
-                policy,
-                put(lambda o: o.pod["spec"], enableServiceLinks=links),
-                "puts variables",
-            )
-        self.assertFault(
-            policy,
-            lambda o: o.pod["spec"]["securityContext"].pop("fsGroup"),
-            "it can not read the volume secrets",
-        )
+    def test_amounts(self) -> None:
+        """Whatever YAML makes of a quantity, it is one."""
+        cores = {"": 1000, "m": 1}
+        for given, wanted in (("500m", 500), ("0.5", 500), (0.5, 500), (2, 2000), ("1.5", 1500)):
+            self.assertEqual(policies.amount(given, cores), wanted)
+        for wrong in ("", "m", "1x", "-1", "1 m"):
+            self.assertRaises(AssertionError, policies.amount, wrong, cores)
 
     def test_environment(self) -> None:
         """A variable that nobody reads, one that is missing, one twice, one that the file wants."""
@@ -302,3 +288,24 @@ adapters: {sessions: {namespace: s, image: "registry/session:latest"}}
             lambda o: o.pod["spec"].update(serviceAccountName="other"),
             "ServiceAccount other",
         )
+        for volume, kind in (("config", "configMap"), ("secrets", "secret")):
+            self.assertFault(
+                policy,
+                put(partial(source, volume=volume, kind=kind), optional=True),
+                f"without its volume {volume}",
+            )
+
+    def test_login(self) -> None:
+        """A registry's Secret that no pod pulls with: by its account, or by itself."""
+        (made,) = overlay("homelab").objects.of("SopsSecret")
+        login = "llm-gateway-registry"
+        named = [{"name": login}]
+
+        def objects(change: Callable[[Objects], object]) -> Objects:
+            return Objects((*base().all, made)).changed(change)
+
+        said = list(policies.names(objects(lambda o: None)))
+        self.assertEqual(said, [f"nobody pulls an image with the Secret {login}"])
+        for where in (lambda o: o.one("ServiceAccount"), lambda o: o.pod["spec"]):
+            used = objects(put(where, imagePullSecrets=named))
+            self.assertEqual(list(policies.names(used)), [])

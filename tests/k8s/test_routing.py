@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.k8s import routing
-from tests.k8s.breaking import BreakingTestCase, configure, container, variable
-from tests.k8s.objects import NAME, Objects
+from tests.k8s.breaking import BreakingTestCase, configure, container, put, service, variable
+from tests.k8s.objects import NAME, Objects, base
 
 
 class BrokenTests(BreakingTestCase):
@@ -41,17 +42,51 @@ class BrokenTests(BreakingTestCase):
         self.assertFault(
             policy, lambda o: variable(o, "GATEWAY_LISTEN").update(value="tcp:80"), "it listens on"
         )
-        service = lambda o, **port: o.one("Service")["spec"]["ports"][0].update(port)  # noqa: E731
+        for given, said in (
+            ({"port": 80}, "Service llm-gateway: 80 leads to http"),
+            ({"targetPort": "admin", "port": 9090}, "gives ['admin']"),
+            ({"targetPort": "admin"}, "8080 leads to admin"),
+            ({"protocol": "UDP"}, "8080 is for UDP"),
+        ):
+            self.assertFault(policy, put(lambda o: service(o)["ports"][0], **given), said)
         self.assertFault(
-            policy, lambda o: service(o, port=80), "Service llm-gateway: 80 leads to http"
+            policy, lambda o: container(o)["ports"][1].update(protocol="UDP"), "UDP of peers"
         )
+
+    def test_exposed(self) -> None:
+        """The operators' port for all the world, and clients for those who are not ready."""
+        policy = routing.exposed
+        for name in (f"{NAME}-admin", f"{NAME}-peers"):
+            for given in (
+                {"type": "LoadBalancer"},
+                {"type": "NodePort"},
+                {"externalIPs": ["192.0.2.1"]},
+            ):
+                self.assertFault(
+                    policy,
+                    put(partial(service, name=name), **given),
+                    f"Service {name} has [",
+                )
         self.assertFault(
-            policy, lambda o: service(o, targetPort="admin", port=9090), "gives ['admin']"
+            policy,
+            put(service, publishNotReadyAddresses=True),
+            f"Service {NAME} sends clients to gateways that are not ready",
         )
+        # Clients of one's own may come by it.
+        own = base().changed(put(service, type="LoadBalancer"))
+        self.assertEqual(list(policy(own)), [])
 
     def test_peers(self) -> None:
         """A Service that is not there, that hides who drains, or has another port."""
         policy = routing.peers
+        for given in ("Default", "None"):
+            self.assertFault(
+                policy,
+                put(lambda o: o.pod["spec"], dnsPolicy=given),
+                f"with dnsPolicy {given}",
+            )
+        own = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["169.254.20.10"]}}
+        self.assertEqual(list(policy(base().changed(lambda o: o.pod["spec"].update(own)))), [])
         headless = f"{NAME}-peers"
         self.assertFault(
             policy, configure("dns:llm-gateway-peers", "dns:gateways"), "no Service gateways"
@@ -90,3 +125,9 @@ class BrokenTests(BreakingTestCase):
             policy, lambda o: monitor(o)["endpoints"][0].update(honorLabels=True), "own labels"
         )
         self.assertFault(policy, lambda o: monitor(o).update(jobLabel="job"), "no name")
+        for longest in ("30s", "1m", "1m30s", "15001ms"):
+            self.assertFault(
+                policy,
+                put(lambda o: monitor(o)["endpoints"][0], scrapeTimeout=longest),
+                f"may take {longest}, and the next comes after 15s",
+            )
