@@ -80,10 +80,36 @@ class OutsideTests(TestCase):
             ("http://167772161/x", "/x"),
             ("http://[::ffff:a00:1]:80/x", "/x"),
             ("http://[FD00:0::1]/x", "/x"),
+            ("http://[64:ff9b::a00:1]/x", "/x"),
+            ("http://[::10.0.0.1]:8000/x", "/x"),
         ):
             engines = (*self.ENGINES, "http://10.0.0.1:8000", "http://[fd00::1]:8000")
             got = Places(engines).outside(inside.encode("latin-1"))
             self.assertEqual(got, outside.encode("latin-1"), inside)
+
+    def test_look_alikes(self) -> None:
+        """So is what browsers take for ASCII, in a field that is UTF-8; whose path stays that."""
+        places = Places([*self.ENGINES, "http://127.0.0.1:8000"])
+        for inside, outside in (
+            ("http://\uff11\uff12\uff17.0.0.1:8000/x", "/x"),
+            ("http://127\u30020\uff0e0\uff611/x", "/x"),
+            ("http://127.\u200b0.0\u00ad.1/x", "/x"),
+            ("http://\uff45ngine/caf\u00e9", "/caf\u00e9"),
+            ("//\uff25NGINE\u3002/x", "/x"),
+            ("http://%EF%BD%85ngine/x", "/x"),
+            ("\uff11\uff12\uff17.0.0.1:8000/x", "/x"),
+            ("http://\u65e5\u672c.example/\uff11", "http://\u65e5\u672c.example/\uff11"),
+            ("http://engin\u00e9/x", "http://engin\u00e9/x"),
+            ("/\uff11", "/\uff11"),
+        ):
+            self.assertEqual(places.outside(inside.encode()), outside.encode(), inside)
+        for inside in (
+            "ws://\uff45ngine/",
+            "http://\uff45ngine@evil.example/",
+            # That colon is none, and so nobody can parse it.
+            "http://\uff45ngine\uff1a8000/",
+        ):
+            self.assertIsNone(places.field(b"location", inside.encode()), inside)
 
     def test_leads_to_no_gateway(self) -> None:
         """Nor does the server's name leave with what cannot be made the gateway's."""
@@ -263,11 +289,100 @@ class FieldTests(TestCase):
         self.assertEqual(engine.field(b"set-cookie", b"a=b; Path=/"), b"a=b; Path=/")
         self.assertEqual(engine.field(b"set-cookie", b"a=b; Path=/v/x"), b"a=b; Path=/x")
 
+    def test_source_maps(self) -> None:
+        """Where scripts have their sources is moved as redirects are."""
+        for name in (b"sourcemap", b"x-sourcemap"):
+            value = b"http://10.6.0.1:3000/public/a.js.map"
+            self.assertEqual(self.places.field(name, value), b"/notes/a.js.map")
+            self.assertEqual(self.places.field(name, b"a.js.map"), b"a.js.map")
+            self.assertIsNone(self.places.field(name, b"ftp://10.6.0.1/a.js.map"))
+
+    def test_origins(self) -> None:
+        """Whoever comes by the gateway has not the server's origin; others' stay."""
+        for value, shown in (
+            ("http://10.6.0.1:3000", None),
+            ("http://10.6.0.%31:3000", None),
+            ("http://[10.6.0.1", None),
+            ("*", "*"),
+            ("null", "null"),
+            ("https://app.example", "https://app.example"),
+            ("http://10.6.0.1:5173", "http://10.6.0.1:5173"),
+        ):
+            moved = Places(["http://10.6.0.1:3000"], any_port=False).field(
+                b"access-control-allow-origin", value.encode()
+            )
+            self.assertEqual(moved and moved.decode(), shown)
+        several = b"https://a.example, http://10.6.0.1:3000, https://b.example"
+        left = b"https://a.example, https://b.example"
+        self.assertEqual(self.places.field(b"timing-allow-origin", several), left)
+        self.assertIsNone(self.places.field(b"timing-allow-origin", b"http://10.6.0.1"))
+
+    def test_policies(self) -> None:
+        """What a page may load from the server it may from the gateway; nothing else changes."""
+        for value, shown in (
+            (
+                "default-src 'self' http://10.6.0.1:3000; connect-src ws://10.6.0.1:3000/public/ws",
+                "default-src 'self' 'self'; connect-src 'self'",
+            ),
+            (
+                "img-src 10.6.0.1:* data: https:, frame-ancestors http://10.6.0.1",
+                "img-src 'self' data: https:, frame-ancestors 'self'",
+            ),
+            ("report-uri http://10.6.0.1/public/a /public/b", "report-uri /notes/a /notes/b"),
+            ("Script-Src-Elem 10.6.0.1", "Script-Src-Elem 'self'"),
+            ("trusted-types 10.6.0.1; sandbox;; ;", "trusted-types 10.6.0.1; sandbox;; ;"),
+            ("img-src  https://cdn.example/10.6.0.1 *", "img-src  https://cdn.example/10.6.0.1 *"),
+            ("script-src 'nonce-\u00e9' http://[x", "script-src 'nonce-\u00e9' http://[x"),
+            ("script-src http://[10.6.0.1", "script-src 'self'"),
+            ("report-uri ftp://10.6.0.1/", "report-uri"),
+        ):
+            for name in ("content-security-policy", "content-security-policy-report-only"):
+                for encoding in ("utf-8", "latin-1"):
+                    moved = self.places.field(name.encode(), value.encode(encoding))
+                    self.assertEqual(moved, shown.encode(encoding))
+
+    def test_reports(self) -> None:
+        """Reports go to the gateway, or nowhere, but not to an address that is inside."""
+        value = b'a="http://10.6.0.1:3000/public/r", b="https://r.example/"'
+        shown = b'a="/notes/r", b="https://r.example/"'
+        self.assertEqual(self.places.field(b"reporting-endpoints", value), shown)
+        for value in (
+            b'{"endpoints":[{"url":"http://10.6.0.1:3000/public/r"}]}',
+            b'{"endpoints":[{"url":"http:\\/\\/10\\u002e6.0.1\\/r"}]}',
+        ):
+            self.assertIsNone(self.places.field(b"report-to", value))
+        value = b'{"endpoints":[{"url":"https://r.example/10.6.0.1"}]}'
+        self.assertEqual(self.places.field(b"report-to", value), value)
+
+    def test_challenges(self) -> None:
+        """A challenge stays a challenge, whatever URLs are in it."""
+        for value, shown in (
+            (
+                'Bearer realm="http://10.6.0.1:3000/public/token",service="r.example"',
+                'Bearer realm="/notes/token",service="r.example"',
+            ),
+            ('Basic realm="ftp://10.6.0.1/", Negotiate', 'Basic realm="about:invalid", Negotiate'),
+            ("Bearer error_uri=//10.6.0.1/public/e", "Bearer error_uri=/notes/e"),
+            ('Bearer realm="https://sso.example/token"', None),
+            ('Basic realm="notes"', None),
+            # Whoever computes an answer with it needs it as it is.
+            ('Digest realm="http://10.6.0.1/", nonce="x"', None),
+            ('Basic realm="x", digest realm="http://10.6.0.1/"', None),
+        ):
+            moved = self.places.field(b"www-authenticate", value.encode())
+            self.assertEqual(moved, (value if shown is None else shown).encode())
+
     def test_very_many(self) -> None:
         """A field of more references than anybody has is left out."""
         many = b", ".join(b"</public/%d>" % number for number in range(MOST_REFERENCES))
         self.assertIn(b"</notes/255>", self.places.field(b"link", many) or b"")
         self.assertIsNone(self.places.field(b"link", many + b", <x>"))
+        origins = b",".join([b"https://a.example"] * MOST_REFERENCES)
+        self.assertEqual(self.places.field(b"timing-allow-origin", origins), origins)
+        self.assertIsNone(self.places.field(b"timing-allow-origin", origins + b",*"))
+        policy = b"report-uri" + b" http://10.6.0.1/public/x" * (MOST_REFERENCES + 1)
+        shown = b"report-uri" + b" /notes/x" * MOST_REFERENCES
+        self.assertEqual(self.places.field(b"content-security-policy", policy), shown)
 
     def test_no_field_of_these(self) -> None:
         """Others hold no references, whatever stands in them."""

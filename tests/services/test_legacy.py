@@ -193,6 +193,8 @@ class UpstreamTests(LegacyTestCase):
             ("/cut/a", "http://10.6.0.1:8080/other", "/other"),
             ("/cut/a", "http:///10.6.0.1/base/b", "/cut/b"),
             ("/cut/a", "HTTP:\\\\u@10.6.0.1\\base\\b", "/cut/b"),
+            ("/cut/a", "http://\uff11\uff10\u30026.0.1:8080/base/b", "/cut/b"),
+            ("/cut/a", "http://[64:ff9b::a06:1]:8080/base/b", "/cut/b"),
             ("/cut/a", "ftp://10.6.0.1/b", None),
             ("/cut/a", "myapp://10.6.0.1/cb", None),
             ("/cut/a", "myapp://sso/cb", "myapp://sso/cb"),
@@ -215,6 +217,28 @@ class UpstreamTests(LegacyTestCase):
         self.assertEqual(client.headers["refresh"], "5; url=/cut/c")
         self.assertEqual(client.headers["content-location"], "/cut/d")
         self.assertEqual(client.headers["set-cookie"], "a=b; Path=/cut")
+        self.assertNotIn(b"10.6.0.1", client.received)
+
+    def test_policies(self) -> None:
+        """What holds for the old service's own pages holds for them here, and names nothing."""
+        origin = "http://10.6.0.1:8080"
+        base = f"{origin}/base"
+        client = self.get("/cut/a")
+        self.there.answer(
+            401,
+            b"",
+            extra=f"sourcemap: {base}/a.js.map\r\naccess-control-allow-origin: {origin}\r\n"
+            f"content-security-policy: img-src {base}/ https:; report-uri {base}/r\r\n"
+            f'www-authenticate: Bearer realm="{base}/token"\r\n'
+            f'reporting-endpoints: a="{base}/r"\r\n'
+            f'report-to: {{"endpoints":[{{"url":"{base}/r"}}]}}\r\n',
+        )
+        self.assertEqual(client.headers["sourcemap"], "/cut/a.js.map")
+        policy = "img-src 'self' https:; report-uri /cut/r"
+        self.assertEqual(client.headers["content-security-policy"], policy)
+        self.assertEqual(client.headers["www-authenticate"], 'Bearer realm="/cut/token"')
+        self.assertEqual(client.headers["reporting-endpoints"], 'a="/cut/r"')
+        self.assertNotIn("access-control-allow-origin", client.headers)
         self.assertNotIn(b"10.6.0.1", client.received)
 
     def test_preferences(self) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, ip_address
+
+from twisted_gateway.core.spelling import in_ascii, unescaped
 
 MASK = "***"
 
@@ -53,15 +55,34 @@ _LOOKUP = re.compile(
     r"(?i)\b(lookup) [\w.-]{1,255}(?= on \S{1,64}:|: (?:no such host|no answer|no\b|i/o timeout"
     r"|server misbehaving|temporary failure|operation was canceled))"
 )
-_NUMERIC = re.compile(
-    r"\[(?P<bracketed>[0-9A-Fa-f:.]{2,45})(?:%\w{1,15})?\](?::[0-9]{1,5})?"
-    r"|(?<![0-9.:])(?P<plain>[0-9]{1,3}(?:\.[0-9]{1,3}){3})(?::[0-9]{1,5})?"
-    r"(?![0-9]|\.[0-9])"
-    r"|(?<![^\W_])(?<![.:])(?P<bare>[0-9A-Fa-f:]{2,39}(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3})?)"
-    r"(?:%\w{1,15})?(?![^\W_]|:|\.[0-9])"
+_PORT_BEHIND = "(?:(?::|%3[Aa])[0-9]{1,5})?"
+_BRACKETED = re.compile(rf"\[(?P<address>[0-9A-Fa-f:.]{{2,45}})(?:%\w{{1,15}})?\]{_PORT_BEHIND}")
+# Where neither a digit nor a fifth number touches it; nor does Go's `IP:` in front save it.
+_IPV4 = re.compile(
+    r"(?<![0-9])(?<![0-9]\.)(?P<address>0{0,3}[0-9]{1,3}(?:\.0{0,3}[0-9]{1,3}){3})"
+    rf"{_PORT_BEHIND}(?![0-9]|\.[0-9])"
+)
+_GROUP = "[0-9A-Fa-f]{1,4}"
+_DOTTED = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
+_LAST = rf"(?:(?:{_GROUP}:){{0,6}}(?:{_DOTTED}|{_GROUP}))"
+_LAST_TWO = rf"(?:{_DOTTED}|{_GROUP}:{_GROUP})"
+# By how it begins an address is told from other words with colons: what is in use of IPv6's space
+# (2000::/3, fc00::/7, fe80::/10, 64:ff9b::/96 of RFC 4291, RFC 4193, RFC 6052) and what begins with
+# zeros (loopback, IPv4-mapped). `a::b` is more likely a name.
+_IN_USE = (
+    "(?:[23][0-9A-Fa-f]{3}|[Ff][CcDd][0-9A-Fa-f]{2}|[Ff][Ee][89ABab][0-9A-Fa-f]"
+    "|0{0,2}64:[Ff]{2}9[Bb])"
+)
+_ZEROS = "(?:0{1,4}(?::0{1,4}){0,6})"
+_IPV6 = re.compile(
+    rf"(?<![^\W_])(?:{_IN_USE}(?:(?::{_GROUP}){{0,6}}::{_LAST}?|(?::{_GROUP}){{5}}:{_LAST_TWO})"
+    rf"|(?:0{{1,4}}:){{5}}(?:0{{1,4}}|[Ff]{{4}}):{_LAST_TWO}"
+    # A resource's name at Amazon has three colons in the middle (`arn:aws:s3:::2024`).
+    rf"|(?:{_ZEROS}|(?<!:)|(?=::1(?![\w-])|::[Ff]{{4}}:))::(?=[A-Fa-f:]{{0,34}}[0-9]){_LAST})"
+    rf"(?:%\w{{1,15}})?{_PORT_BEHIND}(?![^\W_]|\.[0-9])"
 )
 # What stands in front of four numbers that are those of a version.
-_VERSION = re.compile(r"(?i)\b(?:v|version[ :=]{1,2})\Z")
+_VERSION = re.compile(r"(?i)(?:\b(?:v|version[ :=]{1,2})|\.so\.)\Z")
 _VERSION_CHARACTERS = 11
 # Within so many an address ends, with its port, and the words by which it is known for one.
 _CONTEXT_CHARACTERS = 512
@@ -77,8 +98,8 @@ _PRIVATE = [
         "192.168.0.0/16",
     )
 ]
-# What is in use of IPv6's space (RFC 4291, RFC 4193, RFC 6052); `a::b` is more likely a name.
-_USED = [IPv6Network(one) for one in ("2000::/3", "fc00::/7", "fe80::/10", "64:ff9b::/96")]
+# How often escapes are undone: JSON within JSON that is percent-encoded has three kinds.
+_SPELLINGS = 3
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
@@ -109,21 +130,27 @@ def without_addresses(text: str, hosts: Iterable[str] = ()) -> str:
     source files, names of C++, and four numbers called a version (`v1.2.3.4`) that have no port and
     are in no private network.
 
+    What is found only once its spelling is undone (percent-encoding, escapes of JSON and HTML,
+    full-width digits) has the whole text come back without such spellings. A number in a form that
+    few take for an address (`0x0a000005`, `167772165`) stays where it is no URL's host, and so does
+    one that is pulled apart (`10[.]0[.]0[.]5`).
+
     Args:
         text: somebody else's words.
         hosts: names that are known to be inside, without ports.
     """
-    text = _URL.sub(rf"\1{MASK}", text)
-    for host in sorted(filter(None, hosts), key=len, reverse=True):
-        port = r"(?::[0-9]{1,5})" + ("?" if "." in host else "")
-        text = re.sub(rf"(?i)(?<![\w.-]){re.escape(host)}\.?{port}(?![\w-])", MASK, text)
-    text = _NUMERIC.sub(_masked, text)
-    text = _INSIDE.sub(MASK, text)
-    text = _PORT.sub(MASK, text)
-    text = _CALLED.sub(rf"\1{MASK}", text)
-    text = _ANSWERED.sub(MASK, text)
-    text = _SETTING.sub(rf"\1\2{MASK}", text)
-    return _LOOKUP.sub(rf"\1 {MASK}", text)
+    known = _known(hosts)
+    shown = hidden = _masked(text, known)
+    for _ in range(_SPELLINGS):
+        plainer = _plainer(text)
+        if plainer == text:
+            break
+        text, hidden, found = plainer, _plainer(hidden), _masked(plainer, known)
+        if found != hidden:
+            # As a rule more is found now, and whole; but what joins up may hide what was found.
+            more = found.count(MASK) >= hidden.count(MASK)
+            shown = hidden = found if more else _masked(hidden, known)
+    return shown
 
 
 def presentable(
@@ -158,29 +185,64 @@ def _either_way(character: str) -> str:
     return f"(?:{re.escape(character)}|(?i:{escaped}){blank})"
 
 
-def _masked(found: re.Match[str]) -> str:
-    """Mask what is an address; twelve past nine is none."""
+def _plainer(text: str) -> str:
+    return in_ascii(unescaped(text))
+
+
+def _known(hosts: Iterable[str]) -> list[re.Pattern[str]]:
+    """Give what finds each host, the longest first; without dots it has to have a port."""
+    return [
+        re.compile(
+            rf"(?i)(?<![\w.-]){re.escape(host)}\.?"
+            rf"{_PORT_BEHIND if '.' in host else ':[0-9]{1,5}'}(?![\w-])"
+        )
+        for host in sorted(filter(None, hosts), key=len, reverse=True)
+    ]
+
+
+def _masked(text: str, known: Iterable[re.Pattern[str]]) -> str:
+    """Mask what is an address as it stands.
+
+    Args:
+        text: somebody else's words.
+        known: what finds the names that are known to be inside.
+    """
+    text = _URL.sub(rf"\1{MASK}", text)
+    # First what holds others: a cluster's name begins with that of a Service, and an address of
+    # IPv6 may end in one of IPv4.
+    text = _INSIDE.sub(MASK, text)
+    for host in known:
+        text = host.sub(MASK, text)
+    text = _BRACKETED.sub(_without_bracketed, text)
+    text = _IPV6.sub(MASK, text)
+    text = _IPV4.sub(_without_ipv4, text)
+    text = _PORT.sub(MASK, text)
+    text = _CALLED.sub(rf"\1{MASK}", text)
+    text = _ANSWERED.sub(MASK, text)
+    text = _SETTING.sub(rf"\1\2{MASK}", text)
+    return _LOOKUP.sub(rf"\1 {MASK}", text)
+
+
+def _without_bracketed(found: re.Match[str]) -> str:
     try:
-        address = ip_address(found["bracketed"] or found["plain"] or found["bare"])
+        ip_address(found["address"])
     except ValueError:
         return found[0]
-    if _is_version(found, address):
+    return MASK
+
+
+def _without_ipv4(found: re.Match[str]) -> str:
+    # To some a number with zeros in front is octal; it is an address to everybody.
+    numbers = [int(number) for number in found["address"].split(".")]
+    if max(numbers) > 255:
         return found[0]
-    return MASK if found["bracketed"] or _is_in_use(address, found[0]) else found[0]
+    return found[0] if _is_version(found, IPv4Address(bytes(numbers))) else MASK
 
 
-def _is_version(found: re.Match[str], address: IPv4Address | IPv6Address) -> bool:
+def _is_version(found: re.Match[str], address: IPv4Address) -> bool:
     before = found.string[max(0, found.start() - _VERSION_CHARACTERS) : found.start()]
     return (
-        found[0] == found["plain"]
+        found[0] == found["address"]
         and _VERSION.search(before) is not None
         and not any(address in network for network in _PRIVATE)
     )
-
-
-def _is_in_use(address: IPv4Address | IPv6Address, text: str) -> bool:
-    if isinstance(address, IPv4Address):
-        return True
-    if text.startswith("::"):
-        return any(character.isdecimal() for character in text)
-    return any(address in network for network in _USED)

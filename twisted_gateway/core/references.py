@@ -1,8 +1,10 @@
 """References in an answer to the server that gave it, as the client is to see them. Pure.
 
 Whoever is asked through the gateway knows itself by another address, and maybe by other paths. What
-of its answer leads to itself (Location, Link, Refresh, the path of a cookie) is to lead back to the
-gateway, and to name no host inside; what leads elsewhere stays as it is.
+of its answer leads to itself (Location, Link, Refresh, SourceMap, where reports go, the URL in a
+challenge, the path of a cookie) is to lead back to the gateway, and to name no host inside; what
+leads elsewhere stays as it is. Where a policy allows what is its own it allows what is the
+gateway's.
 
 A reference is read as browsers read it (https://url.spec.whatwg.org/#url-parsing), which take much
 for a host that is none by RFC 3986: `http:///host/`, backslashes, `//h%6Fst`, `http://0x7f.1/`. One
@@ -13,10 +15,12 @@ the server's own, and stays.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from twisted_gateway.core.hosts import canonical_host, plain
+from twisted_gateway.core.spelling import in_ascii, unescaped
 
 MOST_REFERENCES = 256
 """How many references one field may hold: one with more is left out."""
@@ -27,13 +31,24 @@ _FORMS: Mapping[bytes, re.Pattern[bytes]] = {
     b"content-location": re.compile(rb"\A()(.*)\Z"),
     b"link": re.compile(rb"(?i)(<|\banchor\s*=\s*\")([^<>\"]*)"),
     b"refresh": re.compile(rb"(?i)\A(\s*[0-9.]+(?:\s*[;,]\s*|\s+)(?:url\s*=\s*)?['\"]?)([^'\"]*)"),
+    b"reporting-endpoints": re.compile(rb"(=\s*\")([^\"]*)"),
+    b"sourcemap": re.compile(rb"\A()(.*)\Z"),
+    b"www-authenticate": re.compile(rb"(?i)()((?:[a-z][a-z0-9+.-]{0,15}:)?//[^\s\"',<>]+)"),
+    b"x-sourcemap": re.compile(rb"\A()(.*)\Z"),
 }
+# A part of these that cannot be moved spoils no other.
+_SEVERAL = (b"link", b"www-authenticate")
+# Of Digest's challenge each word goes into what the client computes (RFC 7616, section 3.4.2).
+_DIGEST = re.compile(rb"(?i)(?:\A|,)\s*digest\s")
+# One of the directives of a policy, or of several (CSP 3, section 2.2).
+_DIRECTIVE = re.compile(r"[^;,]+")
+_OF_SOURCES = re.compile(r"(?i)[a-z-]+-src(?:-elem|-attr)?|base-uri|form-action|frame-ancestors")
+_ANY_PORT = re.compile(r":\*(?=/|\Z)")
 _SCHEME = re.compile(r"(?i)([a-z][a-z0-9+.-]*):")
 _SCHEMES = ("", "http", "https")
 # What browsers take off the ends of a reference, and out of it.
 _ENDS = "".join(map(chr, range(0x21)))
 _BREAKS = re.compile(r"[\t\r\n]")
-_NUMBER = re.compile(r"0x[0-9a-f]{0,8}|[0-9]{1,11}")
 _TAIL = re.compile(r"[?#]")
 _DEFAULT_PORTS = (None, 80, 443)
 # What no browser asks for, in place of what cannot be judged (CSS Values 4, section 4.5.4).
@@ -73,7 +88,7 @@ class Places:
 
     @cached_property
     def _hosts(self) -> list[str]:
-        return [_host(base.hostname or "") for base in self._bases]
+        return [canonical_host(base.hostname or "") for base in self._bases]
 
     @cached_property
     def _named(self) -> re.Pattern[str]:
@@ -104,21 +119,22 @@ class Places:
         Returns:
             The value; None for one that is to be left out.
         """
-        if name == b"set-cookie":
-            return self._cookie(value)
+        kind = _KINDS.get(name)
+        if kind is not None:
+            return kind(self, value)
         form = _FORMS.get(name)
-        if form is None:
+        if form is None or (name == b"www-authenticate" and _DIGEST.search(value)):
             return value
         found = [one[2] for one in form.finditer(value)]
         if len(found) > MOST_REFERENCES:
             return None
-        if self._written.search(unquote(form.sub(b"", value).decode("latin-1"))):
+        if self._written.search(_read(form.sub(b"", value))):
             # Nobody follows it there, and it cannot be moved: a relation's name, or no reference.
             return None
         moved: dict[bytes, bytes] = {}
         for one in found:
             shown = self._shown(one)
-            if shown is None and name != b"link":
+            if shown is None and name not in _SEVERAL:
                 return None
             moved[one] = _NOWHERE if shown is None else shown
         return form.sub(lambda one: one[1] + moved[one[2]], value)
@@ -145,27 +161,28 @@ class Places:
         Raises:
             ValueError: nobody can parse it.
         """
-        text = _BREAKS.sub("", reference.decode("latin-1").strip(_ENDS))
-        if self._begun.match(text):
+        text, encoding = _decoded(reference)
+        text = _BREAKS.sub("", text.strip(_ENDS))
+        if self._begun.match(in_ascii(text)):
             text = "//" + text
         named = _SCHEME.match(text)
         scheme = "" if named is None else named[1].lower()
         if scheme not in _SCHEMES:
-            ours = self._is_host(urlsplit(text)) or self._named.search(unquote(text))
+            ours = self._is_host(urlsplit(text)) or self._named.search(plain(text))
             return None if ours else reference
-        target, own = self._read(scheme, text if named is None else text[named.end() :])
+        target, own = self._parted(scheme, text if named is None else text[named.end() :])
         if own:
             path = self._outside_path(target.path, own)
-            return urlunsplit(("", "", path, target.query, target.fragment)).encode("latin-1")
+            return urlunsplit(("", "", path, target.query, target.fragment)).encode(encoding)
         # Who goes elsewhere takes no name along that only looks like the place that he goes to; and
         # another server on the same host is elsewhere.
-        hidden = self._named.search(unquote(target.netloc)) and not self._is_host(target)
+        hidden = self._named.search(plain(target.netloc)) and not self._is_host(target)
         return None if hidden else reference
 
     def _is_host(self, target: SplitResult) -> bool:
-        return bool(target.hostname) and _host(target.hostname or "") in self._hosts
+        return bool(target.hostname) and canonical_host(target.hostname or "") in self._hosts
 
-    def _read(self, scheme: str, rest: str) -> tuple[SplitResult, Sequence[SplitResult]]:
+    def _parted(self, scheme: str, rest: str) -> tuple[SplitResult, Sequence[SplitResult]]:
         """Take a reference apart; say whose of the bases it is.
 
         Args:
@@ -195,7 +212,7 @@ class Places:
         Raises:
             ValueError: its port is none.
         """
-        host = _host(target.hostname or "")
+        host = canonical_host(target.hostname or "")
         return [
             base
             for base, name in zip(self._bases, self._hosts, strict=True)
@@ -210,7 +227,7 @@ class Places:
             return None if self._may_name(reference) else reference
 
     def _may_name(self, value: bytes) -> bool:
-        text = unquote(_BREAKS.sub("", value.decode("latin-1"))).lower()
+        text = _BREAKS.sub("", _read(value)).lower()
         return any(host in text for host in self._hosts if host)
 
     def _outside_path(self, path: str, own: Sequence[SplitResult]) -> str:
@@ -227,6 +244,49 @@ class Places:
         prefix = "" if base is None else self._prefix
         return "/" + (prefix + path).lstrip("/\\")
 
+    def _origins(self, value: bytes) -> bytes | None:
+        """Leave out what is no origin to whoever comes by the gateway (Fetch, CORS protocol)."""
+        origins = value.split(b",", MOST_REFERENCES)
+        if len(origins) > MOST_REFERENCES:
+            return None
+        kept = [one for one in origins if not self._is_own(_decoded(one)[0].strip())]
+        return value if len(kept) == len(origins) else b",".join(kept).strip() or None
+
+    def _reports(self, value: bytes) -> bytes | None:
+        """Leave out where reports go if that is the server, which nobody outside reaches."""
+        return None if self._written.search(in_ascii(unescaped(_decoded(value)[0]))) else value
+
+    def _policy(self, value: bytes) -> bytes:
+        """Have a policy allow the gateway what it allows the server (CSP 3, section 2.3)."""
+        if not self._may_name(value):
+            return value
+        text, encoding = _decoded(value)
+        return _DIRECTIVE.sub(self._directive, text).encode(encoding)
+
+    def _directive(self, found: re.Match[str]) -> str:
+        name, *words = found[0].split() or [""]
+        if name.lower() == "report-uri":
+            shown = [self._shown(word.encode()) for word in words[:MOST_REFERENCES]]
+            kept = [word.decode() for word in shown if word is not None]
+        elif _OF_SOURCES.fullmatch(name):
+            # Browsers compare these as they are written, so that no other spelling is one.
+            ours = {word for word in set(words) if self._may_name(word.encode())}
+            kept = ["'self'" if word in ours and self._is_own(word) else word for word in words]
+        else:
+            return found[0]
+        blank = " " if found[0].startswith(" ") else ""
+        return found[0] if kept == words else blank + " ".join([name, *kept])
+
+    def _is_own(self, source: str) -> bool:
+        """Whether an origin, or a source as policies name them, is the server."""
+        text = _ANY_PORT.sub("", source)
+        scheme = _SCHEME.match(text) if "://" in text else None
+        rest = text if scheme is None else text[scheme.end() :]
+        try:
+            return bool(self._own(urlsplit("http://" + rest.lstrip("/"))))
+        except ValueError:
+            return self._may_name(source.encode())
+
     def _cookie(self, value: bytes) -> bytes:
         """Move a cookie's path, and take a domain out that is the server's own (RFC 6265)."""
         pair, *attributes = value.split(b";")
@@ -242,7 +302,7 @@ class Places:
         return b";".join(kept)
 
     def _is_own_name(self, domain: str) -> bool:
-        return _host(domain.lstrip(".")) in self._hosts
+        return canonical_host(domain.lstrip(".")) in self._hosts
 
     def _cookie_path(self, path: str) -> str:
         bare = path.rstrip("/")
@@ -252,37 +312,31 @@ class Places:
         return self._outside_path(path, self._bases)
 
 
+_KINDS: Mapping[bytes, Callable[[Places, bytes], bytes | None]] = {
+    # How fields are shown that are no references with words between them.
+    b"access-control-allow-origin": Places._origins,
+    b"content-security-policy": Places._policy,
+    b"content-security-policy-report-only": Places._policy,
+    b"report-to": Places._reports,
+    b"set-cookie": Places._cookie,
+    b"timing-allow-origin": Places._origins,
+}
+
+
 def _any_of(names: Sequence[str]) -> str:
     return "|".join(re.escape(name) for name in names if name) or "(?!)"
 
 
-def _host(name: str) -> str:
-    """Give a host in the one form that browsers make of it; Unicode's names stay as they are."""
-    name = unquote(name).lower().rstrip(".")
+def _decoded(value: bytes) -> tuple[str, str]:
+    """Read a field as browsers do; say in which encoding it is the same bytes again."""
     try:
-        address = ip_address(name)
-    except ValueError:
-        return _odd_address(name) or name
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return str(mapped or address)
+        return value.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:
+        return value.decode("latin-1"), "latin-1"
 
 
-def _odd_address(name: str) -> str | None:
-    """Read `10.1`, `0xa.1` and `167772161` as browsers do (WHATWG URL, the IPv4 parser)."""
-    numbers = name.split(".")
-    if len(numbers) > 4 or not all(map(_NUMBER.fullmatch, numbers)):
-        return None
-    try:
-        *first, last = map(_number, numbers)
-        return str(IPv4Address(bytes(first) + last.to_bytes(4 - len(first), "big")))
-    except (ValueError, OverflowError):
-        return None
-
-
-def _number(text: str) -> int:
-    if text.startswith("0x"):
-        return int(text[2:] or "0", 16)
-    return int(text, 8 if text.startswith("0") else 10)
+def _read(value: bytes) -> str:
+    return plain(_decoded(value)[0])
 
 
 def _path_of(base: SplitResult) -> str:
