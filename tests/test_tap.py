@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -193,17 +194,20 @@ class CommandLine(TestCase):
 
     def test_a_port_that_is_taken(self) -> None:
         """One line that names it; exit 1."""
-        reactor, _, process = self._process()
+        for number, elsewhere in ((errno.EADDRINUSE, True), (errno.EACCES, False)):
+            reactor, _, process = self._process()
+            fault = OSError(number, "no")
 
-        def listen(port: int, *_: object, **__: object) -> None:
-            raise CannotListenError("", port, OSError("in use"))
+            def listen(port: int, *_: object, fault: OSError = fault, **__: object) -> None:
+                raise CannotListenError("", port, fault)
 
-        reactor.listenTCP = listen
-        with self.assertRaises(SystemExit) as caught:
-            process.startService()
-        self.assertEqual(caught.exception.code, 1)
-        self.assertIn("cannot listen: Couldn't listen on any:8080", self.err.getvalue())
-        self.assertIn("--listen", self.err.getvalue())
+            reactor.listenTCP = listen
+            self.err.truncate(0)
+            with self.assertRaises(SystemExit) as caught:
+                process.startService()
+            self.assertEqual(caught.exception.code, 1)
+            self.assertIn("cannot listen: Couldn't listen on any:8080", self.err.getvalue())
+            self.assertEqual("--listen" in self.err.getvalue(), elsewhere)
 
     def test_json_logs(self) -> None:
         """LOG_FORMAT=json takes the application's log over."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -35,10 +37,10 @@ DEFAULT_CONFIG = "config.yaml"
 DEMO_LISTEN = "tcp:8080:interface=127.0.0.1"
 """Where the demo listens unless told otherwise: it asks nobody who they are."""
 ELSEWHERE = (
-    "Is another gateway running, or the demo? --listen, GATEWAY_LISTEN or the configuration's "
+    " Is another gateway running, or the demo? --listen, GATEWAY_LISTEN or the configuration's "
     "listen and adminListen name other endpoints."
 )
-"""What is said where a listener's port cannot be had."""
+"""What is said where somebody else has a listener's port."""
 _LISTEN = "GATEWAY_LISTEN"
 _HELLO_SECONDS = 1.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -165,7 +167,7 @@ class _Process(MultiService):
         try:
             super().startService()
         except (CannotListenError, OSError) as fault:
-            _complain(f"cannot listen: {fault} {ELSEWHERE}")
+            _complain(f"cannot listen: {fault}{_elsewhere(fault)}")
             if self._daemon:
                 # twistd's parent process waits to be told of an exception, and of no exit.
                 raise
@@ -250,8 +252,8 @@ class _Demo(MultiService):
         return stopped
 
     def _say_hello(self, config: Config, speed: float) -> None:
-        port = config.listen[0].split(":")[1]
-        base = f"http://127.0.0.1:{port}"
+        port = re.match(r"(?:tcp:)?(?:port=)?([0-9]+)(?![^:])", config.listen[0])
+        base = f"http://127.0.0.1:{port[1]}" if port else config.listen[0]
         _print(
             f"\nThe demo runs, its engines {_as_fast(speed)} real ones. Ctrl-C ends it.\n"
             f"  status   {base}/status\n"
@@ -263,6 +265,11 @@ class _Demo(MultiService):
             """-d '{"model":"reasoning","stream":true,"max_tokens":600,"ignore_eos":true,"""
             """"messages":[{"role":"user","content":"hello"}]}' >/dev/null & done\n"""
         )
+
+
+def _elsewhere(fault: Exception) -> str:
+    cause = fault.socketError if isinstance(fault, CannotListenError) else fault
+    return ELSEWHERE if getattr(cause, "errno", None) == errno.EADDRINUSE else ""
 
 
 def _gateway(

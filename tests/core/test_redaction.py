@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import html
+import json
 from collections.abc import Callable
 
 from hypothesis import given
@@ -66,6 +68,22 @@ class RedactionTests(TestCase):
         ):
             self.assertEqual(redacted(text, [secret]), shown)
         self.assertEqual(redacted("\u00e9%C3%a9", ["\u00e9\u00e9"]), "***")
+
+    def test_escaped(self) -> None:
+        """So does one that is escaped as in JSON, JSON within JSON, or HTML."""
+        secret = "s3cr+t/=&\"x'é"
+        for written in (
+            json.dumps(secret),
+            json.dumps(json.dumps(secret)),
+            json.dumps(secret, ensure_ascii=False).replace("/", "\\/"),
+            html.escape(secret),
+            "".join(f"\\u{ord(one):04X}" if not one.isalnum() else one for one in secret),
+            "".join(f"&#x{ord(one):X};" if not one.isalnum() else one for one in secret),
+            "".join(f"&#{ord(one):03};" if not one.isalnum() else one for one in secret),
+            secret.replace("&", "&amp;").replace("'", "&apos;").replace("\xe9", "&eacute;"),
+        ):
+            shown = redacted(f"key {written} is bad", [secret])
+            self.assertRegex(shown, r"\Akey [\"\\]*\*\*\*[\"\\]* is bad\Z", written)
 
     def test_longest_first(self) -> None:
         """Of one that begins with another nothing is left."""

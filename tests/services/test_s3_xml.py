@@ -131,7 +131,13 @@ class RefusalTests(TestCase):
     def test_document_types(self) -> None:
         """One is refused wherever it can stand, and is text where it is none."""
         kind = "<!DOCTYPE a [<!ENTITY b 'c'>]>"
-        for before in ("", "<?xml version='1.0'?>\n", "<!-- <a> --> <?b >?>", " <!---->"):
+        for before in (
+            "",
+            "<?xml version='1.0'?>\n",
+            "<!-- <a> --> <?b >?>",
+            " <!---->",
+            "\ufeff\ufeff",
+        ):
             self.assertEqual(s3_xml.refusal(f"{before}{kind}<Error/>".encode()), "")
             with self.assertRaisesRegex(BadAnswer, "document type"):
                 s3_xml.parse(f"{before}{kind}<a/>".encode())

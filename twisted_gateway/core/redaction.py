@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from html.entities import codepoint2name
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
 from twisted_gateway.core.spelling import in_ascii, unescaped
@@ -103,7 +104,7 @@ _SPELLINGS = 3
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Give a text without these credentials, also where they are percent-encoded.
+    """Give a text without these credentials, also where they are percent-encoded or escaped.
 
     One of at least `PLAIN_CHARACTERS` goes wherever it stands, a shorter one where it is a word of
     its own.
@@ -177,12 +178,24 @@ def presentable(
 
 
 def _either_way(character: str) -> str:
-    """Give a pattern for a character as it is, or percent-encoded (RFC 3986; `+` for a blank)."""
+    """Give a pattern for a character as it is, or as it is written where it means something.
+
+    Percent-encoded (RFC 3986; `+` for a blank), in a string of JSON, in one within a string, or as
+    a reference of HTML.
+    """
     if character in _UNRESERVED:
         return re.escape(character)
-    escaped = "".join(f"%{byte:02x}" for byte in character.encode("utf-8"))
-    blank = "|[+]" if character == " " else ""
-    return f"(?:{re.escape(character)}|(?i:{escaped}){blank})"
+    percent = "".join(f"%{byte:02x}" for byte in character.encode("utf-8"))
+    number = ord(character)
+    forms = [
+        rf"\\{{0,3}}{re.escape(character)}",
+        rf"(?i:{percent}|\\{{1,3}}u{number:04x}|&#0{{0,4}}{number};|&#x0{{0,4}}{number:x};)",
+    ]
+    if character == " ":
+        forms.append("[+]")
+    if name := codepoint2name.get(number, "apos" if character == "'" else ""):
+        forms.append(f"&{name};")
+    return f"(?:{'|'.join(forms)})"
 
 
 def _plainer(text: str) -> str:

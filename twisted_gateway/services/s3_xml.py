@@ -31,8 +31,6 @@ MAX_NAME_CHARACTERS = 3072
 
 Element = ElementTree.Element
 
-# A document type can only stand before the first element. Nothing is tried in two ways.
-_DOCTYPE = re.compile(r"(?s)(?:[ \t\r\n]++|<!--.*?-->|<\?.*?\?>)*+<!DOCTYPE")
 # The parser buffers a tag until it has all of it, and says nothing of it before.
 _PIECE_BYTES = 16_384
 _MOST_PENDING_BYTES = 2 * _PIECE_BYTES
@@ -59,6 +57,7 @@ class _Bounds:
         parser.buffer_text = True
         parser.buffer_size = _TEXT_BYTES
         parser.ordered_attributes = True
+        parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._builder.data
@@ -81,6 +80,9 @@ class _Bounds:
         if len(attributes) > 2 * MAX_ATTRIBUTES:
             raise BadAnswer("its answer is XML of too many attributes")
         self._builder.start(name, {})
+
+    def _doctype(self, *_: object) -> None:
+        raise BadAnswer("its answer is XML with a document type")
 
     def _end(self, name: str) -> None:
         self._depth -= 1
@@ -114,8 +116,6 @@ def _tree(words: str) -> Element:
     # An element has two of them, and a third where its text is a CDATA section.
     if words.count("<") > 3 * MAX_ELEMENTS:
         raise BadAnswer("its answer is XML of too many elements")
-    if _DOCTYPE.match(words):
-        raise BadAnswer("its answer is XML with a document type")
     try:
         return _Bounds().read(words)
     except expat.ExpatError:
