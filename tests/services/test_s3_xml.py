@@ -182,6 +182,13 @@ class ListingTests(TestCase):
         """It is what `urllib.parse` makes of it, which takes a hundred times as long."""
         self.assertEqual(self.listing(f"-{text}-"), [unquote_plus(f"-{text}-")])
 
+    def test_sizes(self) -> None:
+        """What is no size is none."""
+        for size, shown in (("5", 5), ("", None), ("-1", None), ("x", None), ("1" * 5000, None)):
+            body = f"<ListBucketResult><Contents><Key>k</Key><Size>{size}</Size></Contents>"
+            listing = s3_xml.listing(f"{body}</ListBucketResult>".encode(), "b")
+            self.assertEqual(listing["objects"][0]["size"], shown)
+
     def test_bounds(self) -> None:
         """A key that is too long to be one, or a page of more than S3 gives, is no listing."""
         self.assertEqual(self.listing("%41" * 1024), ["A" * 1024])
