@@ -85,6 +85,16 @@ class RedactionTests(TestCase):
             shown = redacted(f"key {written} is bad", [secret])
             self.assertRegex(shown, r"\Akey [\"\\]*\*\*\*[\"\\]* is bad\Z", written)
 
+    def test_backslashes(self) -> None:
+        """Those of a credential go as well, however many, and quickly."""
+        for count in (1, 2, 20):
+            secret = "abc" + "\\" * count + '"def'
+            for written in (secret, json.dumps(secret), json.dumps(json.dumps(secret))):
+                shown = redacted(f"<{written}>", [secret])
+                self.assertRegex(shown, r"\A<[\"\\]*\*\*\*[\"\\]*>\Z")
+            hostile = ("abc" + "\\" * (4 * count)) * 100
+            self.assertEqual(redacted(hostile, [secret]), hostile)
+
     def test_longest_first(self) -> None:
         """Of one that begins with another nothing is left."""
         self.assertEqual(redacted("12345678abc", ["12345678", "12345678abc"]), "***")

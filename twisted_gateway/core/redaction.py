@@ -101,6 +101,7 @@ _PRIVATE = [
 ]
 # How often escapes are undone: JSON within JSON that is percent-encoded has three kinds.
 _SPELLINGS = 3
+_BACKSLASHES_OR_ONE = re.compile(r"(?s)\\+|.")
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
@@ -111,7 +112,8 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
     """
     # The longest first: what is left of it behind a shorter one that it begins with would stay.
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        form = "".join(map(_either_way, secret))
+        # Backslashes in a row as one: each as one to four of them would be tried in many ways.
+        form = "".join(map(_either_way, _BACKSLASHES_OR_ONE.findall(secret)))
         if len(secret) < PLAIN_CHARACTERS:
             form = f"{_BEGIN}{form}{_END}"
         text = re.sub(form, MASK, text)
@@ -181,10 +183,13 @@ def _either_way(character: str) -> str:
     """Give a pattern for a character as it is, or as it is written where it means something.
 
     Percent-encoded (RFC 3986; `+` for a blank), in a string of JSON, in one within a string, or as
-    a reference of HTML.
+    a reference of HTML. Backslashes in a row count as one.
     """
     if character in _UNRESERVED:
         return re.escape(character)
+    if character.startswith("\\"):
+        most = len(character)
+        return rf"(?:\\{{{most},{4 * most}}}|(?i:(?:%5c){{{most}}}))"
     percent = "".join(f"%{byte:02x}" for byte in character.encode("utf-8"))
     number = ord(character)
     forms = [
