@@ -194,7 +194,6 @@ class RequestTests(MetricsTestCase):
         self.metrics.reloaded(False)
         self.assertEqual(self.value("config_last_reload_successful"), 0)
 
-
     def test_held_bytes_show(self) -> None:
         """They are asked for at each scrape."""
         held = [0]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from tests.services.sessions.apiserver import refusal
 from tests.services.sessions.stack import WITH_ENTITY, SessionsTestCase, tree
+from tests.services.stack import said
 from tests.stack import Asked
 from twisted_gateway.services.sessions import chores
 
@@ -40,15 +41,17 @@ class EntityTests(SessionsTestCase):
 
     def test_none_yet(self) -> None:
         """An entity that is not there is made, unless somebody else makes it first."""
-        self.get().answer(404)
-        put = self.memory.last
-        self.assertEqual(put.headers["if-none-match"], "*")
-        self.assertLessEqual(PLACE.items(), tree(put).items())
-        put.answer()
+        for body in (b"", b"404 page not found\n"):
+            self.get().answer(404, body, "text/plain")
+            put = self.memory.last
+            self.assertEqual(put.headers["if-none-match"], "*")
+            self.assertLessEqual(PLACE.items(), tree(put).items())
+            put.answer()
+            self.api.objects.clear()
 
     def test_page_of_a_proxy(self) -> None:
         """A 404 that is none of the memory service's own says nothing: nothing is overwritten."""
-        for body in (b"default backend - 404", b"404 page not found\n", b"<html>404</html>"):
+        for body in (b"default backend - 404", b" <html>404</html>"):
             self.running()
             self.memory.last.answer(404, body, "text/plain")
             self.assertEqual(self.memory.last.method, "GET", body)
@@ -179,16 +182,36 @@ class FromBothTests(SessionsTestCase):
         self.memory.last.answer()
 
     def test_a_few_at_once(self) -> None:
-        """However many sessions there are, few entities are held in memory at once."""
+        """However many sessions there are, few entities are held in memory at once.
+
+        What is left undone is told of once, by the adapter's name.
+        """
+        lines = said(self)
         self.patch(chores, "MOST_CHORES", 12)
         self.kube.up = False
         for number in range(20):
             self.post(f"s{number}")
             self.fleet.last.answer(body={"svc_dns": "a.b"})
         self.assertEqual(len(self.memory.asked), chores.MOST_AT_ONCE)
+        (line,) = [one for one in lines if "left undone" in one]
+        self.assertIn("sessions: updating a memory entity is left undone", line)
         for asked in list(self.memory.asked):
             asked.answer(403)
         self.assertEqual(len(self.memory.asked), 12)
         for asked in self.memory.asked[chores.MOST_AT_ONCE :]:
             asked.answer(403)
         self.assertEqual(len(self.memory.asked), 12)
+
+    def test_waiting_for_too_long(self) -> None:
+        """A change that has waited for its turn is old by then, and left undone."""
+        lines = said(self)
+        self.kube.up = False
+        for number in range(chores.MOST_AT_ONCE + 2):
+            self.post(f"s{number}")
+            self.fleet.last.answer(body={"svc_dns": "a.b"})
+        self.stack.advance(9)
+        self.memory.asked[0].answer(403)
+        self.assertEqual(len(self.memory.asked), chores.MOST_AT_ONCE + 1)
+        self.stack.advance(2)
+        self.assertEqual(len(self.memory.asked), chores.MOST_AT_ONCE + 1)
+        self.assertIn("others kept it waiting for 10 s", "".join(lines))

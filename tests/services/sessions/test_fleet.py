@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from twisted.internet.defer import Deferred
+from twisted.web.client import Agent
+from twisted.web.http_headers import Headers
+
 from tests.services.sessions.apiserver import BROKEN_OFF, UNAVAILABLE, Reply, refusal
 from tests.services.sessions.stack import WITH_FLEET, SessionsTestCase, tree
 from tests.services.stack import said
 from tests.stack import Client
+from twisted_gateway.services.sessions import fleet as fleet_module
+from twisted_gateway.upstream.whole import WholeAnswer
 
 GOOD = {"svc_dns": "warm-7.poimen.svc.cluster.local", "pod_name": "warm-7", "pvc_name": "w-7"}
 
@@ -77,6 +83,20 @@ class AssignTests(SessionsTestCase):
             self.assertNotRegex(line, r"10\.|poimen\.")
             self.assertLess(len(line), 1200)
         self.assertIn("it answered 409: x at ***, *** and *** y", told[0])
+
+    def test_its_own_name(self) -> None:
+        """Its host is in none of its words, though any public one might be called so."""
+        said_of = b'{"error": "no route from fleet.example.com"}'
+
+        async def ask(*_: object, **__: object) -> WholeAnswer:
+            return WholeAnswer(409, Headers({"Content-Type": ["application/json"]}), said_of)
+
+        self.patch(fleet_module, "ask", ask)
+        fleet = fleet_module.Fleet(
+            "http://fleet.example.com:8788", 2, Agent(self.clock), self.clock
+        )
+        fault = self.failureResultOf(Deferred.fromCoroutine(fleet.assign("s1"))).value
+        self.assertEqual(str(fault), "it answered 409: no route from ***")
 
     def test_words_in_another_encoding(self) -> None:
         """Its words are read as its field says."""

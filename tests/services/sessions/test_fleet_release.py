@@ -81,6 +81,14 @@ class ReleaseTests(SessionsTestCase):
         self.stack.advance(60)
         self.assertEqual(self.paths(), ["release"] * 2)
 
+    def test_no_room(self) -> None:
+        """One that has no room now (429) is asked again, as one that fails."""
+        client = self.delete()
+        self.fleet.last.answer(429)
+        self.stack.advance(0.75)
+        self.fleet.last.answer()
+        self.assertEqual((client.status, client.json["fleet"]), (200, "released"))
+
     def made_behind(self) -> None:
         """A session that is asked for is assigned once the release is over."""
         client = self.post()
@@ -113,7 +121,7 @@ class ReleaseTests(SessionsTestCase):
         own = {"error": "no such session"}
         for body, kind, then in (
             (b"default backend - 404\n", "text/plain", own),
-            (b"404 page not found\n", "text/plain", b""),
+            (b" <html>404</html>", "text/plain", b"404 page not found\n"),
             (b"<html>404</html>", "text/plain", b"session not assigned\n"),
             (b"Not Found", "text/html; charset=utf-8", own),
         ):
@@ -125,12 +133,56 @@ class ReleaseTests(SessionsTestCase):
             self.assertEqual((client.status, client.json["fleet"]), (200, "absent"))
 
     def test_stopped(self) -> None:
-        """A process that ends tries no more."""
-        self.delete()
+        """A process that ends tries no more, and says what has become of all else."""
+        client = self.delete()
         self.fleet.last.answer(500)
         self.stack.gateway.stopService()
         self.stack.advance(5)
         self.assertEqual(self.paths(), ["release"])
+        self.assertEqual((client.status, client.json["fleet"]), (200, "failed"))
+        self.assertEqual(client.json["kubernetes"], "absent")
+
+
+class ShortTests(SessionsTestCase):
+    """A DELETE with less time than a release may take."""
+
+    config = WITH_FLEET.replace(
+        "requireAuth", "timeoutSeconds: 6\n    fleetSeconds: 5\n    requireAuth"
+    )
+
+    def test_given_up(self) -> None:
+        """A release is given up with the DELETE: nothing goes on behind its answer."""
+        client = self.delete()
+        self.stack.advance(5.75)
+        self.assertFalse(self.fleet.last.gone)
+        self.stack.advance(0.5)
+        self.assertEqual((client.status, client.json["fleet"]), (200, "failed"))
+        self.assertTrue(self.fleet.last.gone)
+        self.stack.advance(10)
+        self.assertEqual(len(self.fleet.asked), 1)
+
+    def test_behind_another(self) -> None:
+        """It has what a DELETE that has waited for a POST has left."""
+        self.post()
+        client = self.delete()
+        self.assertEqual(self.fleet.last.path, "/sessions/s1/assign")
+        self.stack.advance(5.5)
+        self.assertEqual(self.fleet.last.path, "/sessions/s1/release")
+        self.assertFalse(self.fleet.last.gone)
+        self.stack.advance(0.75)
+        self.assertEqual(client.status, 504)
+        self.assertIn("The sandbox was not removed within 6 s: ", client.json["detail"])
+        self.assertTrue(self.fleet.last.gone)
+        self.stack.advance(10)
+        self.assertEqual(len(self.fleet.asked), 2)
+
+    def test_made(self) -> None:
+        """What was asked for is told apart: a POST has not come to a sandbox in its time."""
+        client = self.post()
+        self.fleet.last.answer(404)
+        self.stack.advance(6.5)
+        self.assertEqual(client.status, 504)
+        self.assertIn("The sandbox was not there within 6 s: ", client.json["detail"])
 
 
 class FleetAloneTests(SessionsTestCase):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from tests.services.sessions.stack import ReaperTestCase
+from tests.services.sessions.stack import PLAIN, ReaperTestCase
+
+SHORT = PLAIN.replace("requireAuth", "reaperIntervalMinutes: 1\n    requireAuth")
 
 
 class LeaseTests(ReaperTestCase):
@@ -140,15 +142,46 @@ class LeaseTests(ReaperTestCase):
         for _ in range(2):
             self.assertTrue(self.stack.gateway.reload())
             self.api.asked.clear()
-            self.stack.advance(15)
+            self.look()
             self.assertIn(("list", "pods"), self.api.asked)
 
-    def test_reloaded_all_the_time(self) -> None:
-        """A replica that reads its configuration ever again looks as often as it is to."""
-        for _ in range(160):
-            self.stack.advance(4)
+    def reloaded(self, seconds: int, every: int) -> None:
+        """For so long the configuration is read again ever so often."""
+        for _ in range(seconds // every):
+            self.stack.advance(every, step=min(every, 10))
             self.assertTrue(self.stack.gateway.reload())
-        self.assertGreater(self.api.asked.count(("list", "pods")), 2)
+
+    def test_reloaded_all_the_time(self) -> None:
+        """A replica that reads its configuration ever again looks as often as it is to.
+
+        After ten seconds, and then each interval.
+        """
+        self.reloaded(640, every=4)
+        self.assertEqual(self.api.asked.count(("list", "pods")), 3)
+
+    def test_holder_gone_and_reloaded_all_the_time(self) -> None:
+        """It follows one that is gone no later for that."""
+        self.look()
+        other = self.replica()
+        holder = self.lease()["holderIdentity"]
+        other.reloaded(580, every=29)
+        self.assertEqual(self.lease()["holderIdentity"], holder)
+        other.reloaded(60, every=29)
+        self.assertNotEqual(self.lease()["holderIdentity"], holder)
+
+    def test_another_interval(self) -> None:
+        """Looks that were counted with a shorter interval are none of a longer one's."""
+        self.look()
+        self.lease()["leaseDurationSeconds"] = 3600
+        holder = self.lease()["holderIdentity"]
+        other = self.replica()
+        other.stack.text = SHORT
+        self.assertTrue(other.stack.gateway.reload())
+        other.looks(20)
+        other.stack.text = PLAIN
+        self.assertTrue(other.stack.gateway.reload())
+        other.looks(2)
+        self.assertEqual(self.lease()["holderIdentity"], holder)
 
     def test_stopped(self) -> None:
         """A look that is under way when the process stops is given up."""
@@ -158,3 +191,19 @@ class LeaseTests(ReaperTestCase):
         self.stack.gateway.stopService()
         self.stack.settle()
         self.assertTrue(self.kube.held[0].gone)
+
+
+class LongIntervalTests(ReaperTestCase):
+    """An interval of which two are more than the longest Lease that is believed."""
+
+    config = PLAIN.replace("requireAuth", "reaperIntervalMinutes: 60\n    requireAuth")
+
+    def test_holder_gone(self) -> None:
+        """Its own two intervals are waited for all the same."""
+        self.look()
+        holder = self.lease()["holderIdentity"]
+        other = self.replica()
+        other.looks(2)
+        self.assertEqual(self.lease()["holderIdentity"], holder)
+        other.look()
+        self.assertNotEqual(self.lease()["holderIdentity"], holder)

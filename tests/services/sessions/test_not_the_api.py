@@ -35,13 +35,28 @@ class PageTests(SessionsTestCase):
 
     def test_nothing_is_absent(self) -> None:
         """A DELETE is not told that all is gone while all is there."""
-        other = {"kind": "Status", "reason": "Forbidden", "message": "no"}
-        for tree in (*PAGES, other):
+        for tree in PAGES:
             self.running()
             self.api.fail = lambda verb, kind, name, tree=tree: Reply(404, tree)  # type: ignore[misc]
             client = self.delete()
             self.stack.advance(31)
             self.assertEqual(client.status, 502, tree)
+            self.assertEqual(self.there(), sorted(KINDS))
+            self.api.fail = lambda verb, kind, name: None
+
+    def test_a_webhook_denies(self) -> None:
+        """With 404 too, and a sentence for a reason: it is told, and nothing is absent."""
+        denied = 'admission webhook "guard.example" denied the request: not in this namespace'
+        for reason in ("", "Forbidden", "not in this namespace"):
+            self.running()
+            denial = {"kind": "Status", "reason": reason, "message": denied}
+            self.api.fail = lambda verb, kind, name, tree=denial: (  # type: ignore[misc]
+                Reply(404, tree) if verb in ("create", "delete") else None
+            )
+            client = self.delete()
+            self.stack.advance(31)
+            self.assertEqual((client.status, client.json["upstream_status"]), (404, 404))
+            self.assertIn("denied the request", client.json["upstream_message"])
             self.assertEqual(self.there(), sorted(KINDS))
             self.api.fail = lambda verb, kind, name: None
 

@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+import gc
 import json
+import weakref
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
 from twisted.web.http_headers import Headers
 
 from tests.support import TestCase
+from twisted_gateway.config.sandbox import SessionsAdapter
 from twisted_gateway.services.sessions import chores as chores_module
 from twisted_gateway.services.sessions.attempt import Attempt, Late, Superseded
 from twisted_gateway.services.sessions.chores import Chores
+from twisted_gateway.services.sessions.kube_answers import KubeRefusal, KubeUnavailable
+from twisted_gateway.services.sessions.patience import Patience
+from twisted_gateway.services.sessions.reaper import Reaper
+from twisted_gateway.services.sessions.removing import Removing
 from twisted_gateway.services.sessions.watch import MOST_LINE_BYTES, MOST_WAITING, Watch
 from twisted_gateway.upstream.errors import Aborted
 from twisted_gateway.upstream.response import SentRequest, UpstreamResponse
@@ -78,7 +87,7 @@ class ChoreTests(TestCase):
         self.failures: list[BaseException | None] = []
         self.began: list[str] = []
 
-    def do(self, name: str) -> Deferred[None]:
+    def do(self, name: str, place: str = "x") -> Deferred[None]:
         """Do something that may be given up at any moment; gives what it waits for."""
         work: Deferred[None] = Deferred()
 
@@ -86,7 +95,9 @@ class ChoreTests(TestCase):
             self.began.append(name)
             await work
 
-        self.chores.do("x", name, wait, lambda failure: self.failures.append(failure.value))
+        self.done = self.chores.do(
+            place, name, wait, lambda failure: self.failures.append(failure.value)
+        )
         return work
 
     def test_one_of_a_name(self) -> None:
@@ -117,11 +128,28 @@ class ChoreTests(TestCase):
         """Past so many that wait or are under way others are left undone."""
         self.patch(chores_module, "MOST_CHORES", 2)
         works = [self.do(name) for name in ("a", "b")]
+        self.assertTrue(self.done)
         _ = self.do("c")
+        self.assertFalse(self.done)
         self.assertEqual(self.began, ["a", "b"])
         works[0].callback(None)
         _ = self.do("c")
+        self.assertTrue(self.done)
         self.assertEqual(self.began, ["a", "b", "c"])
+        self.chores.close()
+
+    def test_places(self) -> None:
+        """A place that hangs keeps nothing from another: each has its own room and bound."""
+        self.patch(chores_module, "MOST_CHORES", chores_module.MOST_AT_ONCE + 1)
+        here = [self.do(str(number)) for number in range(chores_module.MOST_AT_ONCE + 1)]
+        there = self.do("0", "y")
+        self.assertEqual((self.began[-1], here[0].called), ("0", False))
+        self.assertEqual(len(self.began), chores_module.MOST_AT_ONCE + 1)
+        self.assertTrue(self.done)
+        there.callback(None)
+        self.chores.close()
+        self.assertTrue(all(work.called for work in here[:-1]))
+        self.assertEqual(self.chores._lines, {})
 
     def test_closed(self) -> None:
         """In the end everything is given up, also what waits, and nothing more is begun."""
@@ -131,6 +159,86 @@ class ChoreTests(TestCase):
         _ = self.do("b")
         self.assertEqual(len(self.began), chores_module.MOST_AT_ONCE)
         self.assertEqual(self.failures, [])
+
+
+class CycleTests(TestCase):
+    """What is raised goes with whoever has it, as far as that is the gateway's to say.
+
+    A fault that has come through a `Deferred` is in a cycle of Twisted's own.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        gc.disable()
+        self.addCleanup(gc.enable)
+
+    def is_kept(self, work: Coroutine[Deferred[Any], Any, Any]) -> bool:
+        """Whether the fault with which something fails is kept when its failure is let go."""
+        kept: list[weakref.ref[BaseException]] = []
+        failed: Deferred[Any] = Deferred.fromCoroutine(work)
+
+        def keep(failure: Failure) -> None:
+            assert failure.value is not None
+            kept.append(weakref.ref(failure.value))
+
+        _ = failed.addErrback(keep)
+        del failed, work
+        return kept[0]() is not None
+
+    def removing(self, *faults: Exception) -> Coroutine[Deferred[Any], Any, bool]:
+        """Remove a session from where each request fails, one after the other."""
+        left = list(faults)
+
+        class Failing:
+            async def get(self, kind: str, name: str) -> None:
+                raise left.pop(0)
+
+        attempt = Attempt(self.clock, 1)
+        self.addCleanup(attempt.end)
+        patience = Patience(attempt, self.clock)
+        return Removing(Failing(), patience, "s1").run()  # type: ignore[arg-type]
+
+    def refusal(self) -> KubeRefusal:
+        return KubeRefusal(403, "Forbidden", "no")
+
+    def unavailable(self) -> KubeUnavailable:
+        return KubeUnavailable(503, "x", "", None)
+
+    def test_removing(self) -> None:
+        """Refused, unavailable, and both at once."""
+        self.assertFalse(self.is_kept(self.removing(*(self.refusal() for _ in range(3)))))
+        self.assertFalse(self.is_kept(self.removing(*(self.unavailable() for _ in range(3)))))
+        refused = self.refusal()
+        kept = weakref.ref(refused)
+        work = self.removing(refused, self.unavailable(), self.unavailable())
+        del refused
+        self.assertFalse(self.is_kept(work))
+        self.assertIsNone(kept())
+
+    def test_stopped(self) -> None:
+        """An attempt whose time is over, where it waits and where it goes on."""
+        attempt = Attempt(self.clock, 1)
+        attempt.stop(Late())
+
+        async def go_on() -> None:
+            attempt.check()
+
+        self.assertFalse(self.is_kept(go_on()))
+        self.assertFalse(self.is_kept(attempt.wait(Deferred())))
+        attempt.end()
+
+    def test_reaper(self) -> None:
+        """A list that breaks off half way, with what was read of it."""
+        fault = self.unavailable
+
+        class Failing:
+            async def list(self, kind: str, selector: str = "") -> AsyncIterator[dict[str, Any]]:
+                yield {"metadata": {"name": "pi-session-a", "uid": "1"}, "status": {}}
+                raise fault()
+
+        adapter = SessionsAdapter(name="sessions", server="http://k", namespace="n", image="i")
+        reaper = Reaper(adapter, Failing(), self.clock, "r")  # type: ignore[arg-type]
+        self.assertFalse(self.is_kept(reaper._reap(self.clock.seconds() + 1)))
 
 
 class Source:

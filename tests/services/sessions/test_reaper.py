@@ -35,6 +35,18 @@ class ReapTests(ReaperTestCase):
         self.look()
         self.assertEqual(self.api.names("pods"), ["another"])
 
+    def test_ended_of_another_manager(self) -> None:
+        """One that has ended and is managed by something else stays, as it does at a DELETE."""
+        managers = {"foreign": "argo", "own": "twisted-gateway", "empty": "", "none": None}
+        for session, manager in managers.items():
+            self.post(session)
+            self.api.end(session)
+            labels = {} if manager is None else {"app.kubernetes.io/managed-by": manager}
+            self.api.pod(session)["metadata"]["labels"] = labels
+        self.stack.settle()
+        self.look()
+        self.assertEqual(self.api.names("pods"), ["pi-session-foreign"])
+
     def test_half_removed(self) -> None:
         """A pod on a workspace that is being removed goes at once, and the workspace with it."""
         for session in ("s1", "s2"):
@@ -325,6 +337,14 @@ class StuckTests(ReaperTestCase):
         self.api.pod()["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "another"
         self.looks(20)
         self.assertTrue(self.kept("pods", "pi-session-s1"))
+
+    def test_reloaded_all_the_time(self) -> None:
+        """What was counted before a reload counts."""
+        self.post()
+        for _ in range(20):
+            self.stack.advance(59, step=10)
+            self.assertTrue(self.stack.gateway.reload())
+        self.assertFalse(self.kept("pods", "pi-session-s1"))
 
     def test_another_replica(self) -> None:
         """What was seen before another replica held the Lease counts no more."""

@@ -125,6 +125,17 @@ class TooManyTests(EveryReasonTestCase):
         """Services."""
         self.check("services", "ready", "Services")
 
+    def test_nonsense(self) -> None:
+        """A list that is none, or longer than is read, keeps no pod that has ended either."""
+        nonsense = Reply(200, {"metadata": {}, "items": [5]})
+        self.api.fail = lambda verb, kind, name: (
+            nonsense if (verb, kind) == ("list", "persistentvolumeclaims") else None
+        )
+        self.looks(20)
+        self.assertEqual(self.stay(), ["half"])
+        (line,) = [one for one in self.said if "be listed" in one]
+        self.assertIn("PersistentVolumeClaims cannot be listed, so pods", line)
+
     def test_pods(self) -> None:
         """Pods: of those that were read, which have ended go; so there are fewer each time."""
         self.patch(kube, "PAGE_PODS", 1)
@@ -193,25 +204,53 @@ class FailingDeletionTests(EveryReasonTestCase):
             reply if (verb, name) == ("delete", f"pi-session-{session}") else None
         )
 
-    def test_each(self) -> None:
-        """Whichever it is, all others go, and it goes when it can."""
-        for reply in (
-            UNAVAILABLE,
-            refusal(500, "InternalError", 'failed calling webhook "x"'),
-            refusal(429, "TooManyRequests", ""),
-            refusal(504, "Timeout", ""),
-            Reply(0),
+    def check(self, session: str) -> None:
+        """All others go, and it goes when it can."""
+        self.failing(UNAVAILABLE, session)
+        self.looks(16)
+        self.assertEqual(self.stay(), [session])
+        (line,) = [one for one in self.said if "not removed" in one]
+        self.assertIn(f"the pod pi-session-{session} is not removed: ", line)
+        self.assertIn("503", line)
+        self.api.fail = lambda verb, kind, name: None
+        self.look()
+        self.assertEqual(self.stay(), [])
+
+    def test_ended(self) -> None:
+        """One that has ended."""
+        self.check("ended")
+
+    def test_half_removed(self) -> None:
+        """One on a workspace that is being removed."""
+        self.check("half")
+
+    def test_starting(self) -> None:
+        """One that starts."""
+        self.check("starting")
+
+    def test_not_served(self) -> None:
+        """One that has no Service."""
+        self.check("ready")
+
+    def test_however(self) -> None:
+        """However the deletion fails."""
+        for number, reply in enumerate(
+            (
+                refusal(500, "InternalError", 'failed calling webhook "x"'),
+                refusal(429, "TooManyRequests", ""),
+                refusal(504, "Timeout", ""),
+                Reply(0),
+            )
         ):
-            for session in ("ended", "half", "starting", "ready"):
-                self.failing(reply, session)
-                self.looks(20)
-                self.assertEqual(self.stay(), [session], reply)
-                self.api.fail = lambda verb, kind, name: None
-                self.looks(2)
-                self.assertEqual(self.stay(), [])
-                self.tearDown()
-                self.doCleanups()
-                self.setUp()
+            first, second = f"a{number}", f"b{number}"
+            for session in (first, second):
+                self.post(session)
+                self.api.end(session)
+            self.stack.settle()
+            self.failing(reply, first)
+            self.look()
+            there = [self.kept("pods", f"pi-session-{one}") for one in (first, second)]
+            self.assertEqual(there, [True, False], reply)
 
     def test_what_was_counted_counts(self) -> None:
         """Looks in which a deletion fails, or the API is lost on the way, count as any."""

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
+
 import kubernetes_validate  # type: ignore[import-untyped]
+from twisted.web.http_headers import Headers
 
 from tests.services.sessions.apiserver import (
     BROKEN_OFF,
@@ -18,6 +21,8 @@ from tests.services.sessions.stack import SessionsTestCase
 from tests.services.sessions.validation import VERSION
 from tests.services.stack import said
 from twisted_gateway.core.outcome import Outcome
+from twisted_gateway.services.sessions.kube_answers import read_fault
+from twisted_gateway.upstream.whole import WholeAnswer
 
 WRITES = (
     ("patch", "networkpolicies"),
@@ -230,6 +235,14 @@ class RefusalTests(RefusingTestCase):
                 for word in ("10.43", "10.5", "token-", "policies"):
                     self.assertNotIn(word, shown)
         self.assertTrue([one for one in lines if "could not be made: 403 Forbidden" in one])
+
+    def test_its_own_name(self) -> None:
+        """Its host is in none of its words, though any public one might be called so."""
+        status = refusal(403, "Forbidden", "no route from kube.example.com").tree
+        answer = WholeAnswer(403, Headers(), json.dumps(status).encode())
+        fault = read_fault(answer, "https://kube.example.com:6443", "token-1")
+        self.assertIn("no route from ***", str(fault))
+        self.assertNotIn("kube.example", str(fault))
 
     def test_words_of_any_form(self) -> None:
         """What is no word of the API's is none."""

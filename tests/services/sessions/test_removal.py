@@ -6,6 +6,7 @@ from tests.services.sessions.apiserver import (
 )
 from tests.services.sessions.stack import WITH_FLEET, SessionsTestCase
 from tests.services.sessions.test_fleet import GOOD
+from tests.services.stack import said
 
 KINDS = ("persistentvolumeclaims", "services", "pods")
 
@@ -250,6 +251,41 @@ class WithFleetTests(SessionsTestCase):
             asked = [path.partition("/")[0] for verb, path in self.api.asked if verb == "delete"]
             self.assertEqual(asked, [one for one in KINDS if one != kind])
             self.api.asked.clear()
+
+    def test_words_of_others(self) -> None:
+        """A label's value that Kubernetes would not allow is told of by none of its characters."""
+        lines = said(self)
+        for label, shown in (
+            ("a\r\n\x1b[1m token-1 10.5.0.1", "something else"),
+            ("Helm\n", "something else"),
+            ("h\xe9lm", "something else"),
+            ("x" * 64, "something else"),
+            ({"x": 5}, "something else"),
+            ("x" * 63, "x" * 63),
+            ("a.b_c-d", "a.b_c-d"),
+        ):
+            labels = self.api.pod()["metadata"]["labels"]
+            labels["app.kubernetes.io/managed-by"] = label
+            client = self.delete()
+            self.fleet.last.answer(404)
+            words = f"pods pi-session-s1 is managed by {shown}, and is not removed"
+            self.assertEqual((client.status, client.json["upstream_message"]), (409, words))
+            self.stack.advance(61)
+        told = [one for one in lines if "managed by" in one]
+        self.assertEqual(len(told), 7)
+        for line in told:
+            self.assertNotRegex(line, r"[\x00-\x1f]|token-1|10\.5|Helm|\xe9")
+
+    def test_empty_label(self) -> None:
+        """An empty label says nothing."""
+        for kind, name in list(self.api.objects):
+            if kind in KINDS:
+                labels = self.api.objects[kind, name]["metadata"]["labels"]
+                labels["app.kubernetes.io/managed-by"] = ""
+        client = self.delete()
+        self.fleet.last.answer(404)
+        self.assertEqual((client.status, client.json["kubernetes"]), (200, "removed"))
+        self.assertEqual(self.left(), [])
 
     def test_without_labels(self) -> None:
         """What was there before the gateway bears no label, and is the session's by its name."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from twisted_gateway.upstream.whole import WholeAnswer
 
-_NO_ROUTE = (b"404 page not found", b"default backend - 404")
-"""What Traefik and Go's own router say, and the default backend of Kubernetes' ingresses."""
+_NO_ROUTE = (b"default backend - 404",)
+"""What the default backend of Kubernetes' ingresses says.
+
+What Traefik says (`404 page not found`) is what any service in Go says for what it has not.
+"""
 
 
 def says_absent(answer: WholeAnswer) -> bool:

@@ -71,7 +71,9 @@ class Stoppable:
             Superseded: something else is wanted.
         """
         if self._stopped is not None:
-            raise self._stopped
+            # A new one each time: what was raised has whoever waits in its traceback, and that
+            # holds this.
+            raise type(self._stopped)(*self._stopped.args)
 
     async def wait(self, work: Coroutine[Deferred[Any], Any, Waited] | Deferred[Waited]) -> Waited:
         """Wait for something that may be given up at any moment; raises as `check` does.
@@ -80,7 +82,7 @@ class Stoppable:
         """
         if self._stopped is not None:
             _drop(work)
-            raise self._stopped
+            self.check()
         waiting = work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)
         self._waiting.append(waiting)
         try:

@@ -101,8 +101,12 @@ class Fleet:
             raise NotAssigned(why)
         return _place(answer)
 
-    async def release(self, session: str) -> bool:
+    async def release(self, session: str, seconds: float) -> bool:
         """Give the pod of a session back. Cancelling drops the connection.
+
+        Args:
+            session: whose pod it is.
+            seconds: how long that may take.
 
         Returns:
             False where it had none.
@@ -111,7 +115,7 @@ class Fleet:
             Refused: the controller refuses.
             UpstreamError: it does not answer.
         """
-        answer = await self._post(session, "release", RELEASE_SECONDS)
+        answer = await self._post(session, "release", seconds)
         if says_absent(answer):
             return False
         if answer.code == 404:

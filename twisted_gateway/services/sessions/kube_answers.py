@@ -57,9 +57,8 @@ class KubeRefusal(Exception):
 
     @property
     def absent(self) -> bool:
-        """Whether there is no such object."""
-        # Any other 404 is none of the API's own: see `read_fault`.
-        return self.status == 404
+        """Whether there is no such object: a webhook that denies may do so with 404 as well."""
+        return self.status == 404 and self.reason == "NotFound"
 
     @property
     def expired(self) -> bool:
@@ -126,7 +125,7 @@ def read_fault(answer: WholeAnswer, server: str, token: str) -> KubeRefusal | Up
     if answer.code >= 500 or answer.code == 429 or contended:
         why = " ".join(f"the Kubernetes API answered {answer.code} {reason}".split())
         return KubeUnavailable(answer.code, why, message, _retry_after(answer))
-    if status is None or (answer.code == 404 and reason != "NotFound"):
+    if status is None:
         why = f"something in front of the Kubernetes API answered {answer.code}, not the API"
         return KubeUnavailable(502, why, "", _retry_after(answer))
     return KubeRefusal(answer.code, reason, message)

@@ -10,6 +10,7 @@ See https://kubernetes.io/docs/concepts/architecture/leases/
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +24,19 @@ MOST_LEASE_SECONDS = 3600.0
 """How long a Lease is believed to last, at most: a holder that is gone renews it no more."""
 
 
+@dataclass(slots=True)
+class LeaseSight:
+    """What a replica has seen of the Lease.
+
+    Attributes:
+        version: its resource version at the last look; None before the first one.
+        unchanged_looks: how many looks have found it so since that was seen first.
+    """
+
+    version: str | None = None
+    unchanged_looks: int = 0
+
+
 class Lease:
     """One replica's claim to the Lease, which lasts for two intervals from its last renewal.
 
@@ -32,6 +46,7 @@ class Lease:
         holder: what this replica is called, unlike any other.
         interval_seconds: the time between two calls of `hold`.
         namespace: where it is.
+        sight: what has been seen of it at calls with the same interval.
     """
 
     def __init__(
@@ -42,8 +57,9 @@ class Lease:
         holder: str,
         interval_seconds: float,
         namespace: str,
+        sight: LeaseSight,
     ) -> None:
-        """Have seen none yet."""
+        """Take what the class documents."""
         self._kube = kube
         self._clock = clock
         self._holder = holder
@@ -51,8 +67,7 @@ class Lease:
         # It outlasts a renewal that comes late, and not the loss of its holder by much.
         self._seconds = 2 * interval_seconds
         self._namespace = namespace
-        self._version: str | None = None
-        self._unchanged_looks = 0
+        self._sight = sight
 
     async def hold(self) -> bool:
         """Take the Lease or renew it, once an interval; False while another replica holds it.
@@ -68,11 +83,12 @@ class Lease:
 
     def _may_take(self, found: Tree) -> bool:
         version = str(found["metadata"].get("resourceVersion"))
-        if version != self._version:
-            self._version = version
-            self._unchanged_looks = 0
+        sight = self._sight
+        if version != sight.version:
+            sight.version = version
+            sight.unchanged_looks = 0
         else:
-            self._unchanged_looks += 1
+            sight.unchanged_looks += 1
         spec = _spec(found)
         holder = spec.get("holderIdentity")
         if not holder or holder == self._holder:
@@ -81,7 +97,7 @@ class Lease:
         # Its holder says how long it lasts: that of another configuration may differ from ours.
         seconds = lasts if isinstance(lasts, int) and lasts > 0 else self._seconds
         most = max(self._seconds, MOST_LEASE_SECONDS)
-        return self._unchanged_looks * self._interval_seconds >= min(seconds, most)
+        return sight.unchanged_looks * self._interval_seconds >= min(seconds, most)
 
     def _tree(self, found: Tree | None) -> Tree:
         before = {} if found is None else _spec(found)

@@ -7,6 +7,7 @@ but DNS and the gateway.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ SELECTOR = f"{_NAME}={POLICY},{_MANAGED_BY}={MANAGER}"
 """Selects what a gateway has made for sandboxes, of all sessions."""
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 _PORT_NAME = "session"
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 def labels(session: str) -> dict[str, str]:
@@ -47,10 +49,17 @@ def is_ours(tree: Mapping[str, Any]) -> bool:
 def manager_of_another(tree: Mapping[str, Any]) -> str | None:
     """Say who manages an object, where its label says so and it is no gateway; else None.
 
-    What bears no such label may be a session's of before the gateway, by its name.
+    What bears no such label, or an empty one, may be a session's from before the gateway, by name.
+
+    Returns:
+        The label's value, where it is one that Kubernetes allows, as answers and the log have it;
+        "something else" for any other, which is only what something in front of Kubernetes says.
     """
     manager = (tree["metadata"].get("labels") or {}).get(_MANAGED_BY)
-    return None if manager in (None, MANAGER) else str(manager)
+    if manager in (None, "", MANAGER):
+        return None
+    is_value = isinstance(manager, str) and _LABEL_VALUE.fullmatch(manager)
+    return str(manager) if is_value else "something else"
 
 
 def claim(adapter: SessionsAdapter, session: str) -> Tree:

@@ -2,7 +2,8 @@
 
 A reload makes a new adapter, and what the former one has begun goes on. Both must know of it: two
 attempts at one session would be in each other's way, and what the former one gives back late to the
-fleet controller may be what the new one has just been given.
+fleet controller may be what the new one has just been given. What is counted in looks is counted
+on, or a gateway that is reloaded all the time would come to the end of no count.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from twisted_gateway.config.sandbox import SessionsAdapter
 from twisted_gateway.services.sessions.attempt import Attempts
 from twisted_gateway.services.sessions.chores import Chores
 from twisted_gateway.services.sessions.credentials import trust
+from twisted_gateway.services.sessions.reaper import Sight
 from twisted_gateway.upstream.agent import UpstreamAgent
 
 
@@ -27,7 +29,7 @@ class Ongoing:
     Attributes:
         attempts: what is being done to sessions.
         chores: what is done behind answers.
-        looks: by API and namespace, when the next look of its reaper is due, on the clock.
+        sights: what reapers have seen, by what they go by.
 
     Args:
         clock: for the time.
@@ -42,7 +44,7 @@ class Ongoing:
         """Begin with nothing under way."""
         self.attempts = Attempts(clock)
         self.chores = Chores()
-        self.looks: dict[str, float] = {}
+        self.sights: dict[str, Sight] = {}
         self._agent_trusting = agent_trusting
         self._agents: dict[tuple[str | None, str], UpstreamAgent] = {}
 

@@ -102,7 +102,11 @@ class Patience:
         self.unanswered = True
         seconds = self._pause_seconds(fault, tries)
         if not self._may_pass(fault) or seconds + TRY_SECONDS > self._attempt.left_seconds:
-            raise fault
+            try:
+                raise fault
+            finally:
+                # It has this frame in its traceback, and must not be held by it in turn.
+                del fault
         before, self._attempt.seen = self._attempt.seen, fault.reason
         await self.pause(seconds)
         self._attempt.seen = before

@@ -27,13 +27,15 @@ from twisted_gateway.services.sessions.fleet import (
 from twisted_gateway.services.sessions.kube_answers import KubeRefusal
 from twisted_gateway.telemetry.log import RequestLogger
 from twisted_gateway.telemetry.repeats import Repeats
-from twisted_gateway.upstream.errors import UpstreamError
+from twisted_gateway.upstream.errors import AnswerTimedOut, UpstreamError
 from twisted_gateway.upstream.whole import within
 
 LOOK_SECONDS = 2.0
 """How long Kubernetes may take to say whether a session is there, before the fleet is asked."""
 RELEASE_PAUSES_SECONDS = (0.5, 2.0)
 """How long it is waited before each new try to give a pod back to the fleet controller."""
+REMEMBER_SECONDS = 10.0
+"""How long the change of a memory entity may wait for its turn; then it is left undone."""
 
 _REMEMBER = "updating a memory entity"
 _FAULTS = (KubeRefusal, Refused, UpstreamError)
@@ -171,8 +173,8 @@ class Provisioner:
     async def _release(self, fleet: Fleet, session: str, attempt: Attempt) -> str:
         """Give a pod back, with a few tries while nothing else is done to the session.
 
-        None comes behind the answer: another replica may have been given the pod by then, for a
-        client that works in it.
+        None comes behind the answer, and none goes on then: another replica may have been given the
+        pod by then, for a client that works in it.
 
         Raises:
             Refused, UpstreamError: as `Fleet.release` does, at the last try.
@@ -180,17 +182,20 @@ class Provisioner:
         """
         for seconds in RELEASE_PAUSES_SECONDS:
             try:
-                return await self._release_once(fleet, session)
+                return await self._release_once(fleet, session, attempt)
             except (Refused, UpstreamError) as fault:
                 # The last try is to have ended when the client is to have its answer.
                 is_late = attempt.left_seconds < seconds + RELEASE_SECONDS
                 if is_late or not _may_pass(fault):
                     raise
             await attempt.wait(task.deferLater(self._clock, seconds, lambda: None))
-        return await self._release_once(fleet, session)
+        return await self._release_once(fleet, session, attempt)
 
-    async def _release_once(self, fleet: Fleet, session: str) -> str:
-        return "released" if await fleet.release(session) else "absent"
+    async def _release_once(self, fleet: Fleet, session: str, attempt: Attempt) -> str:
+        # Little is left of its time where it has waited for what was under way before it.
+        attempt.check()
+        seconds = min(RELEASE_SECONDS, attempt.left_seconds)
+        return "released" if await fleet.release(session, seconds) else "absent"
 
     # The memory entity
 
@@ -199,12 +204,25 @@ class Provisioner:
         if entity is None:
             return
 
+        asked_at = self._clock.seconds()
+
         async def merge() -> None:
+            if self._clock.seconds() - asked_at >= REMEMBER_SECONDS:
+                # By now another replica may have told of what has become of it since.
+                raise AnswerTimedOut(f"others kept it waiting for {REMEMBER_SECONDS:g} s")
             await entity.merge(session, place.members(), make=make)
 
         # An adapter of the same service, after a reload, knows it by the same name.
         name = f"{self._adapter.memory_entity} {session}"
-        self._chores.do(_REMEMBER, name, merge, lambda fault: self._undone(_REMEMBER, fault))
+        where = str(self._adapter.memory_entity)
+        if not self._chores.do(where, name, merge, lambda fault: self._undone(_REMEMBER, fault)):
+            self._repeats.say(
+                f"{_REMEMBER} left",
+                self._log.warn,
+                "{service}: {chore} is left undone: too much of it is to be done already",
+                service=self._adapter.name,
+                chore=_REMEMBER,
+            )
 
     # The log
 

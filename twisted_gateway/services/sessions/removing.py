@@ -63,24 +63,28 @@ class Removing:
     async def _remove(self) -> bool:
         """Go through it until the API has served all of a pass; whether it has gone with that."""
         tries = 0
-        while True:
-            tries += 1
-            gone = True
-            refusal: KubeRefusal | Refused | None = None
-            fault: UpstreamError | None = None
-            for kind, name in self._parts:
-                try:
-                    gone = await self._remove_one(kind, name) and gone
-                except (KubeRefusal, Refused) as one:
-                    refusal = refusal or one
-                except UpstreamError as one:
-                    fault = fault or one
-            if fault is None:
-                break
-            await self._patience.bear(fault, tries)
-        if refusal is not None:
-            raise refusal
-        return gone
+        refusal: KubeRefusal | Refused | None = None
+        fault: UpstreamError | None = None
+        try:
+            while True:
+                tries += 1
+                gone, refusal, fault = True, None, None
+                for kind, name in self._parts:
+                    try:
+                        gone = await self._remove_one(kind, name) and gone
+                    except (KubeRefusal, Refused) as one:
+                        refusal = refusal or one
+                    except UpstreamError as one:
+                        fault = fault or one
+                if fault is None:
+                    break
+                await self._patience.bear(fault, tries)
+            if refusal is not None:
+                raise refusal
+            return gone
+        finally:
+            # Either has this frame in its traceback, and must not be held by it in turn.
+            del refusal, fault
 
     async def _remove_one(self, kind: str, name: str) -> bool:
         """Remove what is there by a name; False where it was another one by then, or none.
@@ -94,7 +98,7 @@ class Removing:
             return True
         if (manager := manager_of_another(tree)) is not None:
             what = kind.rpartition("/")[2]
-            words = f"{what} {name} is managed by {manager[:63]}, and is not removed"
+            words = f"{what} {name} is managed by {manager}, and is not removed"
             raise Refused(409, words)
         self._found = True
         if is_leaving(tree):

@@ -83,7 +83,7 @@ class Sandbox:
             entity = Entity(adapter.memory_entity, agent, clock)
         cluster = Cluster(adapter, kube, clock)
         self._provisioner = Provisioner(adapter, cluster, fleet, entity, ongoing.chores, clock)
-        self._reaper = Reaper(adapter, kube, clock, replica, ongoing.looks)
+        self._reaper = Reaper(adapter, kube, clock, replica, ongoing.sights)
         self.operations: Mapping[str, Mapping[str, Operation]] = {
             "sandbox": {
                 "POST": Operation(self._post, (_SESSION,), BodyUse.NONE),
@@ -161,10 +161,10 @@ class Sandbox:
         try:
             return await request.upstream.follow(request.method, self._traced_url(), doing)
         except Late:
-            raise self._not_in_time(attempt.seen) from None
+            raise self._not_in_time(wish, attempt.seen) from None
         except CancelledError:
             if late:
-                raise self._not_in_time(late[0]) from None
+                raise self._not_in_time(wish, late[0]) from None
             raise
         except (Superseded, KubeRefusal, KubeUnavailable) as fault:
             raise _refused(fault) from fault
@@ -172,12 +172,13 @@ class Sandbox:
             if bound.active():
                 bound.cancel()
 
-    def _not_in_time(self, seen: str) -> Problem:
+    def _not_in_time(self, wish: Wish, seen: str) -> Problem:
         seconds = self._adapter.timeout_seconds
+        what = "there" if wish is Wish.MAKE else "removed"
         return Problem(
             "upstream_timeout",
             504,
-            f"The sandbox was not there within {seconds:g} s: {seen}. Ask again: what was begun "
+            f"The sandbox was not {what} within {seconds:g} s: {seen}. Ask again: what was begun "
             "is resumed.",
             outcome=Outcome.UPSTREAM_TIMEOUT,
             members={"service": self._adapter.name, "seen": seen},
