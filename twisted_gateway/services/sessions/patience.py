@@ -66,7 +66,6 @@ class Patience:
         """
         tries = 0
         while True:
-            self._attempt.check()
             tries += 1
             try:
                 return await self.once(request)
@@ -76,10 +75,15 @@ class Patience:
     async def once(self, request: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> T:
         """Send a request once; what it raises may be borne.
 
+        None is sent behind the attempt's end, when its client has been told, and may have begun
+        something new elsewhere.
+
         Raises:
             KubeRefusal: the API refuses.
             UpstreamError: it gives no answer.
+            Late, Superseded: see `Attempt`.
         """
+        self._attempt.check()
         try:
             answer = await request()
         except KubeRefusal:

@@ -48,6 +48,8 @@ FIRST_SECONDS = 10.0
 STARTING_SECONDS = 900.0
 """How long a sandbox may take to become Ready, or to become it again, before it is given up."""
 
+MOST_FAILING = 10_000
+"""How many pods are remembered whose removal has failed: as many as are listed."""
 
 _RULES = {
     CLAIMS: ("PersistentVolumeClaims", "pods on a workspace that is being removed"),
@@ -70,7 +72,7 @@ class Sight:
     due: float | None = None
     lease: LeaseSight = field(default_factory=LeaseSight)
     starting: dict[str, int] = field(default_factory=dict)
-    failing: set[str] = field(default_factory=set)
+    failing: dict[str, None] = field(default_factory=dict)
 
 
 class Reaper:
@@ -183,16 +185,23 @@ class Reaper:
             # For those that have ended nothing else needs to be known, not even all the others.
             await self._remove_all(_ended(pods), until)
             raise
-        self._sight.failing &= pods.keys()
+        self._sight.failing = {uid: None for uid in self._sight.failing if uid in pods}
         ended = _ended(pods)
         # Those that fail come behind all others: they may take all the time there is.
         failing = [pod for pod in ended if pod.uid in self._sight.failing]
         await self._remove_all([pod for pod in ended if pod.uid not in self._sight.failing], until)
+        if self._clock.seconds() >= until:
+            # What is counted is counted at the next look: this one must not outlast its interval.
+            return
         # After the pods: what a pod is seen to lack was not there when it was looked at either, for
         # whoever removes a session begins with its claim, and a Service goes behind its pod.
-        going = await self._listed(CLAIMS, _leaving) or set()
-        # A Service without the label is asked for by its name: see `_is_served`.
-        served = await self._listed(SERVICES, pods_of, SELECTOR)
+        try:
+            going = await self._listed(CLAIMS, _leaving) or set()
+            # A Service without the label is asked for by its name: see `_is_served`.
+            served = await self._listed(SERVICES, pods_of, SELECTOR)
+        except UpstreamError:
+            await self._remove_all(failing, until)
+            raise
         # All are counted before any is removed, which may break off.
         before, self._sight.starting = self._sight.starting, {}
         stuck = {
@@ -258,8 +267,10 @@ class Reaper:
         Raises:
             ConnectFailed: the API cannot be reached.
         """
-        for pod in sorted(pods, key=lambda pod: pod.uid in self._sight.failing):
-            if self._clock.seconds() >= until:
+        turns = {uid: turn for turn, uid in enumerate(self._sight.failing, 1)}
+        for place, pod in enumerate(sorted(pods, key=lambda pod: turns.get(pod.uid, 0))):
+            # One at least: where all the time went by with looking, nothing would ever go.
+            if place and self._clock.seconds() >= until:
                 self._repeats.say(
                     "late",
                     self._log.warn,
@@ -289,7 +300,11 @@ class Reaper:
         except ConnectFailed:
             raise
         except (KubeRefusal, UpstreamError) as fault:
-            self._sight.failing.add(pod.uid)
+            # Behind all others that fail: their number may take more than a look's time.
+            self._sight.failing.pop(pod.uid, None)
+            self._sight.failing[pod.uid] = None
+            if len(self._sight.failing) > MOST_FAILING:
+                del self._sight.failing[next(iter(self._sight.failing))]
             self._repeats.say(
                 # Not by its name: where a webhook is down they may be thousands.
                 f"pod {type(fault).__name__}",
