@@ -95,10 +95,24 @@ def _uncommented(text: str) -> str:
     )
 
 
-def _twistd() -> str:
-    """That of this Python's environment, else the one on PATH."""
+def _twistd() -> str | None:
+    """That of this Python's environment, else the one on PATH; from whatever directory it is run.
+
+    Returns:
+        The absolute path; None: there is none.
+    """
     beside = Path(sys.executable).with_name("twistd")
-    return str(beside) if beside.exists() else "twistd"
+    found = str(beside) if beside.exists() else shutil.which("twistd")
+    return None if found is None else os.path.abspath(found)
+
+
+def _kept() -> dict[str, str]:
+    """The variables of whoever runs this by which programs are found, from any directory."""
+    return {
+        name: os.pathsep.join(map(os.path.abspath, os.environ[name].split(os.pathsep)))
+        for name in ("PATH", "PYTHONPATH")
+        if os.environ.get(name)
+    }
 
 
 def main() -> int:
@@ -108,6 +122,9 @@ def main() -> int:
     chosen = parser.parse_args()
     if shutil.which("kubectl") is None:
         print(f"there is no kubectl ({KUBECTL})", file=sys.stderr)
+        return 2
+    if (twistd := _twistd()) is None:
+        print("there is no twistd (python -m pip install -e .)", file=sys.stderr)
         return 2
     built = subprocess.run(
         ["kubectl", "kustomize", str(chosen.overlay)],
@@ -125,11 +142,10 @@ def main() -> int:
         except ValueError as fault:
             print(f"{chosen.overlay}: {fault}", file=sys.stderr)
             return 2
-        # Nothing of whoever runs this: a variable of theirs would win over the file as well.
-        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
         done = subprocess.run(
-            [_twistd(), "llm-gateway", "--check", "--config", str(directory / _CONFIG)],
-            env=prepared.environ | kept,
+            [twistd, "llm-gateway", "--check", "--config", str(directory / _CONFIG)],
+            # Nothing else of whoever runs this: it would win over the file as well.
+            env=prepared.environ | _kept(),
             cwd=directory,
             capture_output=True,
             text=True,

@@ -33,10 +33,9 @@ from pathlib import Path
 
 import yaml
 from candidate import CONTAINER, KUBECTL, Tree, candidate, namespace, read
-from starting import Start, patience
+from starting import KUBECTL_SECONDS, Start, newest, patience, restarts
 
 MANIFEST = Path(__file__).parents[1] / "k8s" / "integration-test-job.yaml"
-_KUBECTL_SECONDS = 60.0
 _IMAGE = re.compile(
     r"([^\s:@/]+(:\d+)?/)?[^\s:@/]+(/[^\s:@/]+)*(?=[:@])(:\w[\w.-]*)?(@sha256:[0-9a-f]{64})?"
 )
@@ -96,28 +95,52 @@ class Cluster:
             raise Unanswered(f"kubectl create has answered no JSON: {fault}") from None
         return created
 
-    def wait(self, name: str, seconds: float, pause: float) -> str:
+    def wait(self, name: str, seconds: float, pause: float, since: float) -> str:
         """Wait for a Job's end; returns how it ended, or that it did not in time, or can not start.
 
         A question that is not answered is asked again: it says nothing of the Job.
+
+        Args:
+            name: the Job's.
+            seconds: for how long; a question that is under way then is waited for.
+            pause: between two looks, in seconds.
+            since: when the seconds began, by `time.monotonic`.
         """
-        until = time.monotonic() + seconds
+        until = since + seconds
         said = f"not over after {seconds:g} s"
         start = Start()
         while time.monotonic() < until:
             try:
-                end = ended(self._got("job", name)) or start.look(self._got("pods", *_of_job(name)))
+                end = ended(self._got("job", name))
+                if end is None and time.monotonic() < until:
+                    end = start.look(self._got("pods", *_of_job(name)))
             except (Unanswered, json.JSONDecodeError) as fault:
                 said = f"not over after {seconds:g} s; last: {fault}"
             else:
                 if end is not None:
                     return end
-            time.sleep(pause)
+            time.sleep(max(0.0, min(pause, until - time.monotonic())))
         return said
 
     def log(self, name: str, container: str) -> str:
-        """The log of a container of the Job's pod, or why there is none."""
-        return self._or_why("logs", f"job/{name}", "--container", container, "--tail", "-1")
+        """The log of a container of the Job's newest pod, or why there is none.
+
+        One that was started again has two: why it ended is in the former.
+        """
+        try:
+            # `kubectl logs job/NAME` takes the oldest, which may be one that was evicted.
+            pod = newest(self._got("pods", *_of_job(name)))
+        except (Unanswered, json.JSONDecodeError) as fault:
+            return f"({fault})\n"
+        if pod is None:
+            return f"(the Job {name} has no pod)\n"
+        which = (pod["metadata"]["name"], "--container", container, "--tail", "-1")
+        log = self._or_why("logs", *which)
+        if not restarts(pod, container):
+            return log
+        former = self._or_why("logs", "--previous", *which)
+        # Until it is started again, the log is that of the last time.
+        return log if former == log else f"{former}--- started again:\n{log}"
 
     def state(self, name: str) -> str:
         """What became of a Job's pods, without their specifications: those have values in them."""
@@ -150,7 +173,7 @@ def _kubectl(*command: str, stdin: str | None = None) -> str:
             stdout=subprocess.PIPE,
             text=True,
             check=True,
-            timeout=_KUBECTL_SECONDS,
+            timeout=KUBECTL_SECONDS,
         )
     except FileNotFoundError:
         raise Unanswered(f"there is no kubectl ({KUBECTL})") from None
@@ -169,6 +192,8 @@ def attempt(cluster: Cluster, job: Tree, configs: list[Tree], chosen: argparse.N
         ValueError: nothing is said of how long it may take.
     """
     seconds = min(chosen.seconds, patience(job))
+    # Kubernetes begins to count when it has the Job, and so later.
+    since = time.monotonic()
     name = job["metadata"]["name"]
     (check,) = job["spec"]["template"]["spec"]["containers"]
     try:
@@ -178,7 +203,7 @@ def attempt(cluster: Cluster, job: Tree, configs: list[Tree], chosen: argparse.N
             # They go when the Job goes, whoever removes it; its pod waits for them until then.
             config["metadata"]["ownerReferences"] = [owner]
             cluster.create(config)
-        end = cluster.wait(name, seconds, chosen.pause)
+        end = cluster.wait(name, seconds, chosen.pause, since)
         said = cluster.log(name, check["name"])
         report = junit(said)
         print(said.replace(report, "") if report else said)

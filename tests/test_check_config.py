@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.k8s.objects import Objects, base
 from tests.k8s.overlays import overlay
@@ -11,6 +13,37 @@ from tests.support import TestCase
 from tests.test_pipeline import program
 from twisted_gateway.config.load import load
 from twisted_gateway.config.schema import Config
+
+
+class FoundTests(TestCase):
+    """What --check is run with and by, in a directory of its own, whatever PATH is relative to."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.program = program("check_config")
+
+    def test_twistd(self) -> None:
+        """It is that beside this Python, else that of PATH, else none."""
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        twistd = directory / "twistd"
+        for relative in (directory, Path(os.path.relpath(directory))):
+            given = {"PATH": str(relative), "PYTHONPATH": str(relative)}
+            with (
+                mock.patch.dict(os.environ, given),
+                mock.patch.object(self.program.sys, "executable", "/nonexistent/python"),
+            ):
+                twistd.unlink(missing_ok=True)
+                self.assertIsNone(self.program._twistd())
+                twistd.touch(0o755)
+                self.assertEqual(self.program._twistd(), str(twistd.resolve()))
+                self.assertEqual(
+                    self.program._kept(), dict.fromkeys(given, str(directory.resolve()))
+                )
+            with mock.patch.object(self.program.sys, "executable", str(relative / "python")):
+                self.assertEqual(self.program._twistd(), str(twistd.resolve()))
+        with mock.patch.dict(os.environ, {"PATH": "", "PYTHONPATH": ""}):
+            self.assertEqual(self.program._kept(), {})
 
 
 class PrepareTests(TestCase):

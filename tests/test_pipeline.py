@@ -239,11 +239,30 @@ class ContentsTests(TestCase):
             for verb in rule["verbs"]
         }
         jobs_own = {("jobs", verb) for verb in ("create", "get", "delete")}
-        # `logs` looks for the Job's pods.
-        seen = {("pods", "list"), ("pods/log", "get"), ("events", "list")}
+        # `logs` gets the pod first, whose name is looked up in the list of the Job's.
+        seen = {("pods", "list"), ("pods", "get"), ("pods/log", "get"), ("events", "list")}
         self.assertLessEqual({*jobs_own, ("configmaps", "create"), *seen}, may)
         self.assertFalse({"secrets", "deployments"} & {resource for resource, _ in may})
         self.assertFalse({"*", "update", "patch"} & {verb for _, verb in may})
+
+    def test_account(self) -> None:
+        """It is bound to an account whose token is where the kubeconfig's script looks for it."""
+        page = read("docs/pipeline.md")
+        (role,) = (yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+        name, namespace = role["metadata"]["name"], role["metadata"]["namespace"]
+        where = f"kubectl -n {namespace}"
+        self.assertIn(f"{where} create serviceaccount {name}\n", page)
+        bound = (
+            f"{where} create rolebinding {name} --role={name} --serviceaccount={namespace}:{name}\n"
+        )
+        self.assertIn(bound, page)
+        (text,) = re.findall(rf"{where} apply -f - <<END\n(.*?)\nEND\n", page, re.DOTALL)
+        secret = yaml.safe_load(text)
+        kubernetes_validate.validate(secret, "1.30", strict=True)
+        self.assertEqual(secret["type"], "kubernetes.io/service-account-token")
+        annotations = {"kubernetes.io/service-account.name": name}
+        self.assertEqual(secret["metadata"], {"name": name, "annotations": annotations})
+        self.assertIn(f"$({where} get secret {name} -o jsonpath='{{.data.token}}'", page)
 
     def test_images_are_named_by_commit(self) -> None:
         """No image has a tag that moves."""

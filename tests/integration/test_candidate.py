@@ -21,9 +21,11 @@ from tests.integration.test_pipeline import ENVIRON, IMAGE, OVERLAY, SECONDS, ru
 from tests.k8s.objects import TOP
 
 REPORT = '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n<testsuite/>\n</testsuites>\n'
+NEWEST, EVICTED = "llm-gateway-check-1-aa", "llm-gateway-check-1-zz"
 
 # Answers as a cluster would that runs the Job at once; keeps what it was asked, and what it made.
 # What is in `fails` it does not do, so many times; what an overlay is made of is kubectl's affair.
+# A log is a pod's; of a Job kubectl takes the oldest pod's, here the evicted one's.
 _KUBECTL = """\
 #!{python}
 import json, os, sys
@@ -50,7 +52,8 @@ elif verb == "get":
 elif verb == "logs":
     if "DeadlineExceeded" in (here / "job").read_text():
         sys.exit("error: timed out waiting for the condition")
-    print((here / "log").read_text(), end="")
+    whose = "log" if what == {newest!r} else "log-evicted"
+    print((here / ("log-former" if "--previous" in words else whose)).read_text(), end="")
 """
 
 
@@ -66,10 +69,11 @@ class ClusterTests(SynchronousTestCase):
         self.addCleanup(directory.cleanup)
         self.directory = Path(directory.name)
         file = self.directory / "kubectl"
-        where = str(self.directory)
-        file.write_text(_KUBECTL.format(python=sys.executable, directory=where, kubectl=kubectl))
+        where = {"python": sys.executable, "directory": str(self.directory), "kubectl": kubectl}
+        file.write_text(_KUBECTL.format(**where, newest=NEWEST))
         file.chmod(0o755)
         (self.directory / "log").write_text(f"NAME OK\n{REPORT}")
+        (self.directory / "log-evicted").write_text("cut off\n")
         (self.directory / "pods").write_text("llm-gateway-check-1-x: {phase: Pending}")
         self.pods()
         (self.directory / "events").write_text("1m Warning BackOff pod/another")
@@ -77,10 +81,14 @@ class ClusterTests(SynchronousTestCase):
         self.ends("Complete")
 
     def pods(self, **status: Any) -> None:
-        """What is said of the gateway's container of a Job's pod from here on."""
+        """What is said of the gateway's container of a Job's newest pod from here on."""
         status = {"name": "gateway", "restartCount": 0, "state": {"running": {}}} | status
-        tree = {"items": [{"status": {"initContainerStatuses": [status]}}]}
-        (self.directory / "pods.json").write_text(json.dumps(tree))
+        evicted = {"name": "gateway", "restartCount": 3, "state": {"terminated": {}}}
+        items = []
+        for name, minute, one in ((NEWEST, 10, status), (EVICTED, 9, evicted)):
+            made = {"name": name, "creationTimestamp": f"2026-01-01T00:{minute:02}:00Z"}
+            items.append({"metadata": made, "status": {"initContainerStatuses": [one]}})
+        (self.directory / "pods.json").write_text(json.dumps({"items": items}))
 
     def ends(self, kind: str, reason: str = "") -> None:
         """How Jobs end from here on."""
@@ -178,16 +186,30 @@ class ClusterTests(SynchronousTestCase):
     def test_does_not_start(self) -> None:
         """A gateway that crashes, or whose image is not there, is given up while it has a log."""
         self.ends("")
-        (self.directory / "log").write_text("config.yaml: line 3: unknown key\n")
+        (self.directory / "log").write_text("it has just been started\n")
+        (self.directory / "log-former").write_text("config.yaml: line 3: unknown key\n")
         for state, restarts in (("CrashLoopBackOff", 3), ("ImagePullBackOff", 0)):
             self.pods(restartCount=restarts, state={"waiting": {"reason": state}})
             done = self.attempt()
             self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
             self.assertIn("it does not start (gateway: ", done.stdout)
             tried = done.stdout.partition("--- the gateway that was tried:")[2]
-            self.assertIn("config.yaml: line 3: unknown key", tried)
+            self.assertIn("it has just been started", tried)
+            self.assertEqual("config.yaml: line 3: unknown key" in tried, bool(restarts))
             self.assertIn("phase: Pending", tried)
             self.assertIn("delete", self.asked()[-1])
+
+    def test_evicted(self) -> None:
+        """Of a pod that was evicted no report counts: that of the pod in its place does."""
+        done = self.attempt()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("cut off", done.stdout)
+        (self.directory / "log").write_text("nothing yet\n")
+        (self.directory / "log-evicted").write_text(f"NAME OK\n{REPORT}")
+        done = self.attempt()
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("nothing yet", done.stdout)
+        self.assertIn("there is no report in its log", done.stdout)
 
     def test_too_late(self) -> None:
         """Once the Job's own time is over the log is gone, and that is said; nothing passes."""

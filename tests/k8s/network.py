@@ -93,6 +93,7 @@ class Cluster:
         strangers: somebody else in each namespace, with and without labels; whoever bears the
             labels of one that is known in a namespace that is not; and the world.
         services: (namespace, name, port) -> the pods behind it, and their port.
+        outside: who is no pod, by address and by each of its names; names of anybody are the world.
     """
 
     def __init__(self, path: Path, own: Mapping[str, int]) -> None:
@@ -125,8 +126,20 @@ class Cluster:
             self.strangers.append(Pod.anybody(f"like {pod.name}", ELSEWHERE, as_if, own))
         addresses = dict(tree.get("addresses", {}))
         open_to_all = addresses.pop("anybody", {})
-        self.strangers += [Pod.anybody(address, "", open_to_all, own) for address in WORLD]
-        self.pods += [Pod.read(address, "", one, own) for address, one in addresses.items()]
+        world = [Pod.anybody(address, "", open_to_all, own) for address in WORLD]
+        self.strangers += world
+        outside = [Pod.read(address, "", one, own) for address, one in addresses.items()]
+        self.pods += outside
+        self.outside: dict[str, Pod] = {}
+        named = zip((world[0], *outside), (open_to_all, *addresses.values()), strict=True)
+        for pod, given in named:
+            self.outside |= dict.fromkeys((pod.name, *given.get("names", ())), pod)
+
+    @property
+    def opened(self) -> list[Pod]:
+        """Whom a policy may be for: all that are named, and the world where something is open."""
+        world = {pod.name: pod for pod in self.strangers if not pod.namespace}
+        return [*self.pods, *(pod for pod in world.values() if pod.use or pod.served)]
 
     def bearing(self, namespace: str, labels: Mapping[str, str]) -> Pod:
         """The one pod of a namespace that has these labels, and maybe more; it is there."""
@@ -136,7 +149,9 @@ class Cluster:
         return found[0]
 
     def behind(self, host: str, port: int) -> tuple[Pod, Port] | None:
-        """The pods behind a Service's name in the cluster's DNS."""
+        """The pods behind a Service's name in the cluster's DNS, or who is outside by that name."""
+        if host in self.outside:
+            return self.outside[host], Port(port)
         service, _, rest = host.partition(".")
         return self.services.get((rest.partition(".")[0], service, port))
 
@@ -201,11 +216,11 @@ def unmatched(policies: list[Tree], cluster: Cluster, own: frozenset[Port]) -> I
             yield f"{direction}: a rule without peers or ports is for everybody"
         taken: list[Pod] = []
         for peer in peers:
-            found = [pod for pod in cluster.pods if cluster.takes(peer, home, pod)]
+            found = [pod for pod in cluster.opened if cluster.takes(peer, home, pod)]
             if not found:
                 yield f"{direction}: {peer} is nobody"
             taken += found
-        theirs = frozenset(port for pod in taken for port in pod.ports or ())
+        theirs = frozenset(port for pod in taken for port in pod.ports or pod.served)
         listening = own if direction == "ingress" else theirs
         for one in ports:
             first, last = bounds(one)
@@ -280,6 +295,14 @@ def _of(pod: Pod) -> Tree:
     return {"namespaceSelector": {"matchLabels": name}}
 
 
+def place(url: str) -> tuple[str, int] | None:
+    """Host and port of a URL, the port by its scheme where it names none; None: it is no URL."""
+    match = _URL.match(url)
+    if match is None:
+        return None
+    return match[1], int(match[2] or (443 if url.startswith("https") else 80))
+
+
 def reached(objects: Objects) -> set[tuple[str, int]]:
     """Host and port of all that configuration and environment have the gateway connect to."""
     environ = objects.environ
@@ -298,8 +321,7 @@ def _addresses(node: Any, environ: Mapping[str, str], key: str) -> Iterator[tupl
             yield from _addresses(value, environ, key)
     elif isinstance(node, str) and key not in _NAMES_ONLY:
         text = expand(node, environ)
-        if match := _URL.match(text):
-            default = 443 if text.startswith("https") else 80
-            yield match[1], int(match[2] or default)
+        if found := place(text):
+            yield found
         elif key == "upstream" and (match := _HOST_PORT.fullmatch(text)):
             yield match[1], int(match[2])

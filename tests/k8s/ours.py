@@ -97,7 +97,9 @@ def turnover(objects: Objects) -> Iterator[str]:
 
 
 def container(objects: Objects) -> Iterator[str]:
-    """It is started as the image says, knows its name, and has what the pod has for it."""
+    """It is started as the image says, knows its name, has what is for it, and says why it ends."""
+    if objects.container.get("terminationMessagePolicy") != "FallbackToLogsOnError":
+        yield "why it ended is not in its status"
     for key in ("command", "args"):
         if key in objects.container:
             yield f"it is not started as the image says: {key}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from twisted.trial.unittest import FailTest
 
 from tests.k8s.network import Cluster, Port
 from tests.k8s.objects import BASE, OVERLAYS, Keys, Objects, Tree, base, check_labels
@@ -111,6 +112,16 @@ class Overlay:
             if isinstance(tree, dict) and tree["kind"] == "Deployment":
                 for container in tree["spec"]["template"]["spec"].get("containers", []):
                     yield from container.get("env", [])
+
+
+def sound(of: Overlay, said: Iterable[str]) -> None:
+    """Nothing is said of an overlay.
+
+    Raises:
+        FailTest: something is; with a line for each, of which a comparison would hide most.
+    """
+    if lines := list(said):
+        raise FailTest("\n".join([f"{of.name}:", *lines]))
 
 
 def overlays(directory: Path = OVERLAYS) -> list[Overlay]:

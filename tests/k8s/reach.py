@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tests.k8s.network import Cluster, Pod, Port, Ways, binds, mentioned
-from tests.k8s.objects import Tree
+from tests.k8s.network import Cluster, Pod, Port, Ways, binds, mentioned, reached
+from tests.k8s.objects import Objects, Tree
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,25 @@ class Reach:
             tried = self.check.use if pod == self.gateway else pod.served
             if (may := out_check.open(pod, ports)) != tried:
                 yield f"{name} is reached by the check at {_said(may)}, not at {_said(tried)}"
+
+    def closed(self, objects: Objects) -> Iterator[str]:
+        """Say of each address that these have the gateway connect to where the way is not open."""
+        for host, port in sorted(reached(objects)):
+            found = self.cluster.behind(host, port)
+            if found is None:
+                yield (
+                    f"{host}:{port} is not in cluster.yaml: a Service belongs to the `services` of "
+                    "its pods, a host outside of the cluster to the `names` of an address"
+                )
+                continue
+            pod, target = found
+            where = f"{pod.namespace}/{pod.name}".lstrip("/")
+            for who, one in (("gateway", self.gateway), ("check", self.check)):
+                if not self.ways("egress", one).open(pod, frozenset([target])):
+                    yield (
+                        f"{host}:{port} leads to port {target.number} of {where}, and no "
+                        f"NetworkPolicy lets the {who} there: see networkpolicy.yaml"
+                    )
 
     def ways(self, direction: str, pod: Pod) -> Ways:
         """Those of the gateway or of the check, by these policies."""

@@ -162,8 +162,10 @@ class BrokenTests(BreakingTestCase):
             self.assertFault(policy, held, "holds a node's drain up")
 
     def test_container(self) -> None:
-        """Another program, another's name, a Secret for all, a directory that is not there."""
+        """Another program or name, a Secret for all, a directory that is not there, or silence."""
         policy = ours.container
+        silent = put(container, terminationMessagePolicy="File")
+        self.assertFault(policy, silent, "why it ended is not in its status")
         for key in ("command", "args"):
             started = put(container, **{key: ["--demo"]})
             self.assertFault(policy, started, f"not started as the image says: {key}")

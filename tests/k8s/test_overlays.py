@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.k8s import availability, policies, routing, trust
 from tests.k8s.objects import Objects
-from tests.k8s.overlays import overlay, overlays
+from tests.k8s.overlays import overlay, overlays, sound
 from tests.support import TestCase
 from twisted_gateway.config.faults import ConfigError
 
@@ -30,8 +30,7 @@ class ConfigTests(TestCase):
         """It loads without a warning, and agrees with environment, Secrets and ports."""
         for each in overlays():
             for policy in POLICIES:
-                said = f"{each.name}: {policy.__name__}"
-                self.assertEqual(list(policy(each.objects)), [], said)
+                sound(each, policy(each.objects))
 
     def test_variables(self) -> None:
         """The patches are found: what they set is in force."""

@@ -20,10 +20,41 @@ OF_ALL = (
     test_network.EnginesTests("test_sequences"),
     test_overlays.ConfigTests("test_sound"),
     test_reach.ReachTests("test_sound"),
+    test_reach.ReachTests("test_configured"),
     test_reach.CheckTests("test_as_the_gateway"),
     test_reach.CheckTests("test_unbound"),
     test_reach.CheckTests("test_cilium"),
 )
+
+# What is new in config.yaml, in cluster.yaml, and in the policy of what the gateway may reach.
+_NEW = """\
+auth: {issuer: "https://auth.acme.test/", audience: a, jwksUrl: "https://auth.acme.test/jwks"}
+routes:
+  - {path: /store, upstream: "http://store.acme.test:9000"}
+models:
+  embed: {upstream: "http://embed.ml"}
+"""
+_OUTSIDE = """\
+addresses:
+  203.0.113.99: {names: [auth.acme.test], ports: [443], served: [443]}
+  203.0.113.98: {names: [store.acme.test], ports: [9000], served: [9000]}
+"""
+_ANYBODY = "anybody: {names: [auth.acme.test],"
+_ML = """\
+  ml:
+    anybody: {served: [8001]}
+    pods:
+      embed: {labels: {app: embed}, ports: [8001], services: {embed: {80: 8001}}, served: [8001]}
+"""
+_EGRESS = """
+    - to:
+        - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ml}}
+      ports: [{port: 8001}]
+    - to: [{ipBlock: {cidr: 203.0.113.99/32}}]
+      ports: [{port: 443}]
+    - to: [{ipBlock: {cidr: 203.0.113.98/32}}]
+      ports: [{port: 9000}]
+"""
 
 
 def unmatched(of: Overlay) -> str:
@@ -87,6 +118,38 @@ class OwnOverlayTests(TestCase):
             (self.mine.path / "made.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
             self.assertEqual(list(policies.secrets(self.again().objects)), [])
             self.assertEqual(len(self.again().objects.config.models), 1)
+
+    def test_what_nothing_can_reach(self) -> None:
+        """An engine, a store and a provider that are new are said, until they are in both files."""
+        path = self.mine.path
+        own.edit(path, {"config.yaml": (("\nmodels:\n", f"\n{_NEW}"),)})
+        said = "\n".join(text for _, text in self.results().failures)
+        for host in ("embed.ml:80", "auth.acme.test:443", "store.acme.test:9000"):
+            self.assertIn(f"{host} is not in cluster.yaml", said)
+        text = (path / "cluster.yaml").read_text(encoding="utf-8")
+        text = text.replace("\nnamespaces:\n", f"\n{_OUTSIDE}namespaces:\n{_ML}")
+        (path / "cluster.yaml").write_text(text, encoding="utf-8")
+        said = "\n".join(text for _, text in self.results().failures)
+        self.assertIn("embed.ml:80 leads to port 8001 of ml/embed, and no NetworkPolicy", said)
+        self.assertIn("auth.acme.test:443 leads to port 443 of 203.0.113.99, and no", said)
+        self.assertNotIn("maxDiff", said)
+        policy = path / "networkpolicy.yaml"
+        *_, last = yaml.safe_load_all(policy.read_text(encoding="utf-8"))
+        self.assertEqual(last["metadata"]["name"], "llm-gateway-services")
+        before = policy.read_text(encoding="utf-8").rstrip()
+        policy.write_text(before + _EGRESS, encoding="utf-8")
+        result = self.results()
+        self.assertEqual([*result.failures, *result.errors], [])
+        # The same provider where nobody knows its addresses.
+        text = text.replace("203.0.113.99: {names: [auth.acme.test], ports: [443],", _ANYBODY)
+        (path / "cluster.yaml").write_text(text, encoding="utf-8")
+        said = "\n".join(text for _, text in self.results().failures)
+        self.assertIn("auth.acme.test:443 leads to port 443 of 203.0.113.1, and no", said)
+        block = "ipBlock: {cidr: 203.0.113.99/32}"
+        world = [f"ipBlock: {{cidr: {one}}}" for one in ("0.0.0.0/0", '"::/0"')]
+        policy.write_text(before + _EGRESS.replace(block, "}, {".join(world)), encoding="utf-8")
+        result = self.results()
+        self.assertEqual([*result.failures, *result.errors], [])
 
     def test_broken(self) -> None:
         """A selector of its own that takes nobody is noticed; so is another namespace."""

@@ -11,7 +11,7 @@ from tests.k8s import network
 from tests.k8s.mutations import mutations
 from tests.k8s.network import WORLD, Port
 from tests.k8s.objects import K8S, Tree, check_labels, matches
-from tests.k8s.overlays import Overlay, overlay, overlays
+from tests.k8s.overlays import Overlay, overlay, overlays, sound
 from tests.support import TestCase
 
 BASE_POLICIES = {"llm-gateway", "llm-gateway-check", "llm-gateway-dns"}
@@ -28,7 +28,13 @@ class ReachTests(TestCase):
         its check, which nobody reaches.
         """
         for each in overlays():
-            self.assertEqual([*each.reach(each.policies).wrong()], [], each.name)
+            sound(each, each.reach(each.policies).wrong())
+
+    def test_configured(self) -> None:
+        """So is the way to everything that is configured, on the port of its pods."""
+        for each in overlays():
+            sound(each, each.reach(each.policies).closed(each.objects))
+            self.assertGreater(len(network.reached(each.objects)), 1)
 
     def test_every_line(self) -> None:
         """Whatever is taken out of a policy, or let more through, is noticed."""
