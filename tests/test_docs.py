@@ -139,7 +139,8 @@ class TokensTests(TestCase):
     """docs/tokens.md shows how a token is made without a provider."""
 
     def test_the_token_is_good(self) -> None:
-        """What its program makes passes by the keys and the configuration that it shows."""
+        """What its program makes passes by the keys and the configuration that it shows; run again
+        it makes a key that the gateway has to ask for."""
         page = read("docs/tokens.md")
         program = re.search(r"<<'END'\n(.*?)\nEND\n", page, re.DOTALL)
         auth = re.search(r"^auth: .*jwksUrl.*$", page, re.MULTILINE)
@@ -148,7 +149,6 @@ class TokensTests(TestCase):
         there = Path(self.mktemp())
         (there / "jwks").mkdir(parents=True)
         text = re.sub(r'Path\("', f'Path("{there.absolute()}/', program[1])
-        exec(compile(text, "docs/tokens.md", "exec"), {})
         config = load(
             f"models: {{m: {{upstream: 'http://m'}}}}\n{auth[0]}\n",
             name="tokens.md",
@@ -162,12 +162,27 @@ class TokensTests(TestCase):
             frozenset(config.auth.algorithms),
             config.auth.leeway_seconds,
         )
-        token = parse((there / "token").read_text("ascii"), rules)
-        key = read_keys((there / "jwks" / "jwks.json").read_bytes()).find(
-            token.key_name, token.algorithm
-        )
-        assert key is not None
-        self.assertEqual(check(token, key, rules, time.time()).subject, "me")
+        names = set()
+        for _ in range(2):
+            exec(compile(text, "docs/tokens.md", "exec"), {})
+            token = parse((there / "token").read_text("ascii"), rules)
+            key = read_keys((there / "jwks" / "jwks.json").read_bytes()).find(
+                token.key_name, token.algorithm
+            )
+            assert key is not None
+            self.assertEqual(check(token, key, rules, time.time()).subject, "me")
+            names.add(token.key_name)
+        # The gateway asks for the keys again only because of a name that it does not know.
+        self.assertEqual(len(names), 2)
+
+    def test_what_is_started_is_ended(self) -> None:
+        """The configuration has a file's name, by which the gateway starts, and all has an end."""
+        page = read("docs/tokens.md").partition("## Trying it")[2]
+        (name,) = re.findall(r"^Put this into `(.*)`:$", page, re.MULTILINE)
+        self.assertIn(f"\ntwistd -n llm-gateway --config {name}\n", page)
+        started = re.findall(r"& (\w+)=\$!$", page, re.MULTILINE)
+        self.assertEqual(len(re.findall(r" &(?!&)", page)), len(started))
+        self.assertIn(f"`kill {' '.join(f'${one}' for one in started)}`", page)
 
 
 class ConfigurationTests(TestCase):

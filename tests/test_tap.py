@@ -131,6 +131,31 @@ class CommandLine(TestCase):
             ],
         )
 
+    def test_models_that_the_environment_leaves_out(self) -> None:
+        """Who is left out of ADMISSION_OBSERVE_MODELS loses its gate, and that is said."""
+        self.path.write_text(
+            "models:\n"
+            "  chat: {upstream: 'http://127.0.0.1:1', engine: vllm}\n"
+            "  big: {upstream: 'http://127.0.0.1:2', engine: vllm, admission: {maxInflight: 3}}\n"
+            "  plain: {upstream: 'http://127.0.0.1:3', engine: none}\n"
+            "  it: {upstream: 'http://127.0.0.1:4'}\n"
+        )
+        for names, notes in (
+            ("chat, it", ["models.big has no gate: ADMISSION_OBSERVE_MODELS names chat, it alone"]),
+            (
+                "",
+                [
+                    f"models.{name} has no gate: ADMISSION_OBSERVE_MODELS names none of the models"
+                    for name in ("chat", "big")
+                ],
+            ),
+        ):
+            self.err.truncate(self.err.seek(0))
+            os.environ["ADMISSION_OBSERVE_MODELS"] = names
+            self.assertEqual(self._exits("--check", "--config", str(self.path)), 0)
+            said = [line for line in self.err.getvalue().splitlines() if "models.it" not in line]
+            self.assertEqual(said, [f"note: {note}" for note in notes])
+
     def test_version(self) -> None:
         """The gateway's, and those of what it runs on; exit 0."""
         self.assertEqual(self._exits("--version"), 0)

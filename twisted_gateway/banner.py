@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from twisted_gateway import __version__
 from twisted_gateway.cgroup import Limits
+from twisted_gateway.config.environment import OBSERVE_MODELS
 from twisted_gateway.config.faults import join
 from twisted_gateway.config.schema import Config, EngineKind
 
@@ -41,7 +42,8 @@ def running() -> str:
 def ungated(config: Config) -> Iterator[str]:
     """Give a note for each model that no gate stands before, and nobody has said so.
 
-    One that says `engine: none`, or that the environment leaves out, is meant to have none.
+    One that says `engine: none` is meant to have none. One that ADMISSION_OBSERVE_MODELS leaves out
+    may be meant to, or be forgotten there.
 
     Args:
         config: the configuration in force.
@@ -50,7 +52,13 @@ def ungated(config: Config) -> Iterator[str]:
         path = join("models", name)
         if model.gated:
             continue
-        if model.engine is not EngineKind.NONE:
+        if config.sources.get(join(path, "engine")) == OBSERVE_MODELS:
+            # Whichever it names have an engine, whatever the file says.
+            models = config.models.items()
+            named = [join("", key) for key, one in models if one.engine is not EngineKind.NONE]
+            said = f"names {', '.join(named)} alone" if named else "names none of the models"
+            yield f"{path} has no gate: {OBSERVE_MODELS} {said}"
+        elif model.engine is not EngineKind.NONE:
             kind = model.engine.value
             yield f"{path} has no gate: {kind} has one with admission.maxInflight only"
         elif join(path, "engine") not in config.sources:

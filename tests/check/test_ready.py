@@ -151,20 +151,30 @@ class ReadyTests(ToolTestCase):
         self.patch(self.gateway, "answer", answer)
 
     def test_an_engine(self) -> None:
-        """An engine's address is said to look like one, and nothing else is claimed of it."""
-        self.engine("/health", "/metrics")
-        self.assertEqual(self.check(admin=False), 1)
-        rows = self.rows()
-        self.assertEqual(rows["ready"], ("ok", STRANGER))
-        self.assertEqual(rows["admin-not-public"][0], "skipped")
-        self.assertNotIn("adminListen is set", self.printed.getvalue())
-        self.assertNotIn("/status.json", self.gateway.keys())
+        """An engine's address has failed at once, whether it serves /health or, as the gateway's
+        public side, does not; nothing more is asked of it, and no token is sent."""
+        for paths in ("/health", "/metrics"), ():
+            self.again()
+            self.engine(*paths)
+            self.assertEqual(self.check(admin=False), 3)
+            verdict, said = self.rows()["ready"]
+            self.assertEqual(verdict, "FAILED")
+            self.assertTrue(said.startswith(STRANGER), said)
+            self.assertEqual(list(self.verdicts()), ["ready"])
+            self.assertEqual(self.gateway.keys(), ["/v1/models", "/health/ready", "/health"])
+            for came in self.gateway.came:
+                self.assertNotIn("authorization", came.headers)
+            # No gateway has a log of them.
+            self.assertRegex(self.printed.getvalue(), r"\n1 failed in 0\.\d s\.\n$")
 
-    def test_an_engine_without_health(self) -> None:
-        """So is one that serves no /health, as the gateway's public side does not either."""
-        self.engine()
-        self.assertEqual(self.check(admin=False), 1)
-        self.assertEqual(self.rows()["ready"], ("ok", f"{STRANGER} Else {PUBLIC_ONLY}"))
+    def test_no_ids(self) -> None:
+        """Who does not ask for ids takes it for a gateway; no log is said to have them."""
+        for paths, remark in ((("/health",), OLDER), ((), PUBLIC_ONLY)):
+            self.again()
+            self.engine(*paths)
+            self.assertEqual(self.check("--skip", "request-id", admin=False), 1)
+            self.assertEqual(self.rows()["ready"], ("ok", remark))
+            self.assertNotIn("In the gateway's log", self.printed.getvalue())
 
     def test_an_engine_that_fails(self) -> None:
         """One whose /health is 503, or comes too late, is not ready."""

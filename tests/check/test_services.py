@@ -129,6 +129,17 @@ class NotCheckedTests(ServicesTestCase):
         self.assertEqual(ToolTestCase.check(self, "--token-env", "TOKEN", "--services", "s3"), 1)
         self.assertIn("--bucket", self.rows()["s3-list s3"][1])
 
+    def test_neither_bucket_nor_token(self) -> None:
+        """Whoever gave neither is told of both."""
+        self.token = False
+        for arguments, status in ((), 0), (("--services", "s3"), 1):
+            self.again()
+            self.gateway.serve(s3=KINDS["s3"])
+            self.assertEqual(ToolTestCase.check(self, *arguments), status)
+            said = self.rows()["s3-list s3"][1]
+            self.assertIn("--token-file", said)
+            self.assertIn("--bucket", said)
+
     def test_after_one_that_has_not_passed(self) -> None:
         """What comes after it is skipped, and says after what; it may be accepted all the same."""
         said = problem(404, "service_refused")

@@ -413,6 +413,55 @@ class SecretTests(LoadingTestCase):
             self.assertNotIn("hunter2", str(error))
             self.assertNotIn("5555", str(error))
 
+    def test_one_fault_is_one_line(self) -> None:
+        """What follows from a fault is not said beside it, of a secret, or of a required key."""
+        self.files = {"/k": "key"}
+        key = "accessKey: k, secretKey: "
+        good = "{upstream: 'http://s', accessKey: k, secretKey: k, requireAuth: false}"
+        routes = f"adapters: {{s3: {good}}}\nroutes:"
+        for text, path in (
+            (self.model("apiKey: {env: X}"), "models.m.apiKey.env"),
+            (self.model("apiKey: {file: }"), "models.m.apiKey.file"),
+            (self.model("apiKey: {file: /none}"), "models.m.apiKey.file"),
+            (self.model("apiKey: {}"), "models.m.apiKey"),
+            (self.model("apiKey: {file: /k, env: X}"), "models.m.apiKey.env"),
+            ("models: {m: {upstraem: http://m}}", "models.m.upstraem"),
+            *(
+                (f"adapters: {{s3: {{upstream: http://s, requireAuth: false, {keys}}}}}", path)
+                for keys, path in (
+                    (key + "{file: /none}", "adapters.s3.secretKey.file"),
+                    (key + "{fil: /k}", "adapters.s3.secretKey.fil"),
+                    ("accessKey: k, secretkey: k", "adapters.s3.secretkey"),
+                    ("accessKey: k", "adapters.s3.secretKey"),
+                )
+            ),
+            (
+                f"{routes} [{{paht: /x, adapter: s3, requireAuth: false}}]",
+                "routes[0].paht",
+            ),
+            (
+                f"{routes} [{{path: /x, adaptr: s3, requireAuth: false}}]",
+                "routes[0].adaptr",
+            ),
+            (
+                "adapters: {s3: 3}\nroutes: [{path: /x, adapter: s3, requireAuth: false}]",
+                "adapters.s3",
+            ),
+            (self.model("requireAuth: true") + "auth: 3", "auth"),
+            (
+                self.model("requireAuth: true")
+                + "auth: {isuer: i, audience: a, jwksUrl: 'http://j'}",
+                "auth.isuer",
+            ),
+            (
+                "adapters: {s3: 3}\nauth: {issuer: i, audience: a, jwksUrl: 'http://j', "
+                "requireScopes: {s3: [a]}}",
+                "adapters.s3",
+            ),
+        ):
+            error = self.refused(text)
+            self.assertEqual([fault.path for fault in error.faults], [path], text)
+
     def test_unreadable_file(self) -> None:
         """A file that cannot be read is a fault with the line of its path."""
         self.assertFaults(

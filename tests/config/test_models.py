@@ -412,6 +412,25 @@ class SharingTests(LoadingTestCase):
             self.assertIn(f"as in models.a (line 2), not {value}: ", str(error))
             self.assertIn("they share the engine at http://h:80", str(error))
 
+    def test_after_a_fault(self) -> None:
+        """A model with a fault of its own is not compared: that may be all that it differs in."""
+        vllm = "upstream: http://h, engine: vllm"
+        good = f"{vllm}, admission: {{maxInflight: 3, kvThreshold: 0.5}}"
+        for bad in (
+            f"{vllm}, admission: {{maxInflight: 0, kvThreshold: 0.5}}",
+            f"{vllm}, admission: {{maxInflght: 3, kvThreshold: 0.5}}",
+            f"{vllm}, admission: 3",
+            "upstream: http://h, engine: vlm, admission: {maxInflight: 3}",
+            "upstream: http://h, engin: vllm, admission: {keepAliveSeconds: 3}",
+            "upstreams: [http://h, 5], engine: vllm",
+        ):
+            for first, second in (bad, good), (good, bad):
+                error = self.refused(self.pair(first, second))
+                self.assertEqual(len(error.faults), 1, str(error))
+                self.assertNotIn("share", str(error))
+        error = self.refused(self.pair(f"{vllm}, admission: {{maxInflight: 4}}", good))
+        self.assertEqual(len(error.faults), 2, str(error))
+
     def test_rates(self) -> None:
         """A rate that is named is another than the same one until it is learned."""
         vllm = "upstream: http://h, engine: vllm"

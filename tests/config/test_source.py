@@ -88,6 +88,40 @@ class ParseTests(TestCase):
             self.fault("a:\n\tb: 1\n"), (2, "expected spaces: YAML allows no tab here")
         )
 
+    def test_a_colon_is_missing(self) -> None:
+        """A colon that was forgotten is looked for where it belongs, at or above the fault."""
+        above = "expected no key here: line {} may lack its colon, or the blank behind it"
+        quotes = "expected quotes round a value that has a colon with a blank behind it"
+        after = "expected a colon, with a blank behind it, after the key"
+        for text, line, said in (
+            ("models:\n  chat\n    upstream: http://x\n", 3, above.format(2)),
+            ("models\n  chat:\n    upstream: http://x\n", 2, above.format(1)),
+            ("models:\n  c:\n    upstream http://x\n\n    a: b\n", 5, above.format(3)),
+            ("models:\n  c:\n    upstream:http://x\n    a: b\n", 4, above.format(3)),
+            ("a: 1\nb 3\nc: {}\n", 2, after),
+            ("a: 1\nb\n\n\n# c\nc: {}\n", 2, after),
+            ("a: b: c\n", 1, quotes),
+            ("a: 'b': c\n", 1, quotes),
+            (
+                "a: b\n  c: d\n",
+                2,
+                "expected a line less far in: line 1 has a value already",
+            ),
+            (
+                "a: 1\nb: 'it's'\n",
+                2,
+                "expected nothing more behind the value: a ' within '…' is written twice",
+            ),
+            ("a: {b: 1} c\n", 1, "expected nothing more behind the value"),
+            ("a:\n    b: 1\n  c: 2\n", 3, "expected a line as far in as those around it"),
+            (
+                "a:\n  b\n    # c\n    c: d\n",
+                4,
+                "expected a line as far in as those around it; line 2 may lack its colon",
+            ),
+        ):
+            self.assertEqual(self.fault(text), (line, said), text)
+
     def test_reference_without_quotes(self) -> None:
         """A reference within braces or brackets that has no quotes is called by its name."""
         said = 'expected quotes round a reference within braces or brackets: "${NAME}"'

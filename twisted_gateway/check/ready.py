@@ -23,7 +23,7 @@ PUBLIC_ONLY = (
 OLDER = "/health/ready is none of its paths, as with older releases: it lists its models"
 STRANGER = (
     "this does not look like the gateway: what was asked for with X-Request-ID came without it, "
-    "and there is no /health/ready; is it an engine's address?"
+    "and there is no /health/ready; is it an engine's address? (--skip request-id if it is not)"
 )
 
 
@@ -34,12 +34,15 @@ class Readiness:
         public_only: whether the operations endpoints are elsewhere, and nobody said where.
         by_models: whether it is ready for want of any word against it: it lists models, and
             does not know `/health/ready`.
+        stranger: whether it is not ready for it does not look like the gateway, or would be if
+            that were not to be passed over.
 
     Args:
         clock: for the time.
         seconds: how long to wait.
         admin_named: whether the user said where the admin side is.
         told: called with why it is not ready yet, whenever that changes.
+        any_id: whether it may be taken for the gateway though no id of a request comes back.
     """
 
     def __init__(
@@ -49,14 +52,17 @@ class Readiness:
         *,
         admin_named: bool,
         told: Callable[[str], object],
+        any_id: bool = False,
     ) -> None:
         """Take what the class documents."""
         self.public_only = False
         self.by_models = False
+        self.stranger = False
         self._clock = clock
         self._seconds = seconds
         self._admin_named = admin_named
         self._told = told
+        self._any_id = any_id
         self._remark = ""
 
     async def wait(self, probe: Probe) -> str:
@@ -66,13 +72,16 @@ class Readiness:
             What is to be said of it. Cancelling it stops the waiting.
 
         Raises:
-            NotReady: it is not in time.
+            NotReady: it is not in time, or does not look like the gateway.
         """
         began = probe.now()
         until = began + self._seconds
         before = ""
         while True:
             why = await self._look(probe)
+            if self.stranger and not self._any_id:
+                # Nothing more is asked of it: it is to see no token, and no log has what is asked.
+                raise NotReady(STRANGER)
             if not why:
                 return self._remark
             now = probe.now()
@@ -117,11 +126,9 @@ class Readiness:
         if health is None or health.status >= 500:
             return f"/health: {why}"
         self.by_models = True
+        self.stranger = not known
         self.public_only = health.status >= 400
-        if self.public_only:
-            self._remark = PUBLIC_ONLY if known else f"{STRANGER} Else {PUBLIC_ONLY}"
-        else:
-            self._remark = OLDER if known else STRANGER
+        self._remark = PUBLIC_ONLY if self.public_only else OLDER
         return ""
 
 

@@ -77,6 +77,7 @@ class Report:
         seconds: how long it took.
         results: in the order in which the checks were made.
         interrupted: whether it was ended early, by a signal, the deadline or a fault of its own.
+        traceable: whether the gateway's log has the ids of its requests, as far as is seen.
     """
 
     url: str
@@ -86,6 +87,7 @@ class Report:
     seconds: float = 0.0
     results: list[Result] = field(default_factory=list)
     interrupted: bool = False
+    traceable: bool = True
 
     def count(self, verdict: Verdict) -> int:
         """Give how many checks ended so."""

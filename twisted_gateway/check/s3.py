@@ -34,17 +34,21 @@ class S3Checks:
         self._runner = runner
         self._bucket = bucket
 
-    async def check(self, service: str, guard: Guard, token: Token, *, named: bool) -> None:
+    async def check(
+        self, service: str, guard: Guard, token: Token, *, lacks: str, named: bool
+    ) -> None:
         """Check one store.
 
         Args:
             service: its name.
             guard: see `Guard`.
             token: gives what requests to it bear.
+            lacks: what else is wanting for a listing, "" for nothing.
             named: whether the user named it: that there is no bucket is then a failure.
         """
         if not self._bucket:
-            why = Failed(NO_BUCKET) if named else Skipped(NO_BUCKET)
+            said = f"{lacks}; {NO_BUCKET}" if lacks else NO_BUCKET
+            why = Failed(said) if named else Skipped(said)
             await self._runner.check("s3-list", service, partial(_raise, why))
             await self._leave_out(service, "s3-list")
             return

@@ -219,6 +219,7 @@ class ServiceChecks:
             service.name,
             lambda resource, work: self._guarded(service, resource, work),
             lambda probe: _token(probe, service),
+            lacks=self._forbidden(service, "list"),
             named=self._named,
         )
 

@@ -77,12 +77,18 @@ class Suite:
             NotReady: the gateway is not; nothing else was checked.
         """
         try:
-            await self._runner.check("ready", "", self._readiness.wait)
+            await self._runner.check("ready", "", self._ready)
             await self._gateway()
             await self._runner.contain("models", self._check_models)
             await self._runner.contain("services", self._check_services)
         finally:
             await self._runner.clean_up()
+
+    async def _ready(self, probe: Probe) -> str:
+        try:
+            return await self._readiness.wait(probe)
+        finally:
+            self._runner.report.traceable = not self._readiness.stranger
 
     async def _gateway(self) -> None:
         check, run_id = self._runner.check, self._runner.report.run_id

@@ -49,10 +49,12 @@ def summary(report: Report) -> str:
         f"{report.count(verdict)} {word}" for verdict, word in _WORDS if report.count(verdict)
     ]
     early = " It was ended early: the rest was not checked." if report.interrupted else ""
-    return (
-        f"{', '.join(counts) or 'nothing was checked'} in {report.seconds:.1f} s.{early} "
-        f"In the gateway's log the requests are {report.run_id}-1 and on."
+    found = (
+        f" In the gateway's log the requests are {report.run_id}-1 and on."
+        if report.traceable
+        else ""
     )
+    return f"{', '.join(counts) or 'nothing was checked'} in {report.seconds:.1f} s.{early}{found}"
 
 
 def catalogue() -> str:

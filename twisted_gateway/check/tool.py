@@ -88,6 +88,7 @@ async def _check(
         chosen.wait,
         admin_named=wanted.plan.admin_named,
         told=lambda why: console.say(f"waiting: {runner.shown(why)}"),
+        any_id=runner.skips("request-id"),
     )
     made = Deferred.fromCoroutine(Suite(runner, reactor, wanted.plan, readiness).run())
 

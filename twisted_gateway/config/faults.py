@@ -63,6 +63,14 @@ class Wrong(Exception):
     """
 
 
+class Noted(Wrong):
+    """A value that is worth nothing, and whose faults are noted already, at places of their own."""
+
+    def __init__(self) -> None:
+        """There is nothing more to say."""
+        super().__init__("its faults are noted")
+
+
 def join(path: str, key: str) -> str:
     """Give the path of `key` within the mapping at `path`, quoting names that need it."""
     shown = key if _BARE.fullmatch(key) and len(key) <= _SHOWN_CHARACTERS else quoted(key)

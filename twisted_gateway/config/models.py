@@ -63,8 +63,8 @@ class Models:
     def all(self, given: Mapping[str, Given]) -> dict[str, Model]:
         """Give the models by name, in the file's order."""
         placed = [self._model(name, one) for name, one in given.items()]
-        check_names(placed, self._reading)
         check_engines(placed, self._reading)
+        check_names(placed, self._reading)
         for name in sorted((self._observed or frozenset()) - set(given)):
             self._reading.warnings.append(
                 f"{OBSERVE_MODELS} names {quoted(name)}, which is not configured"
@@ -100,6 +100,8 @@ class Models:
         lines = sorted(
             line for key, line in found.lines.items() if key in ("upstream", "upstreams")
         )
+        if not lines and (found.has("upstream") or found.has("upstreams")):
+            return ()
         if len(lines) != 1:
             self._reading.fault(
                 lines[-1] if lines else given.line,

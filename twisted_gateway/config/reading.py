@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted_gateway.config.expand import expand
-from twisted_gateway.config.faults import Fault, Wrong, join
+from twisted_gateway.config.faults import Fault, Noted, Wrong, join
 from twisted_gateway.config.source import Node, Scalar
 
 Schema = dict[str, Any]
@@ -38,6 +38,10 @@ class Reading:
     def fault(self, line: int, path: str, expected: str) -> None:
         """Note what was expected at `path`."""
         self.faults.append(Fault(self.name, line, path, expected))
+
+    def faulty(self, path: str) -> bool:
+        """Say whether anything wrong was found at `path`, within it, or with all that it is in."""
+        return any(_within(one.path, path) or _within(path, one.path) for one in self.faults)
 
     def origin(self, given: Given) -> str:
         """Name the place in the file that gives a value."""
@@ -76,12 +80,18 @@ class Found:
     Attributes:
         values: those that are valid, by key.
         lines: the line of every known key that is there, valid or not.
+        misspelt: the known keys that unknown ones seem to mean; a fault says so.
     """
 
     line: int
     path: str
     values: dict[str, Given] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
+    misspelt: set[str] = field(default_factory=set)
+
+    def has(self, key: str) -> bool:
+        """Say whether a key is there, well spelt or not: that it is missing need not be said."""
+        return key in self.lines or key in self.misspelt
 
     def section(self, name: str) -> Found:
         """Give the mapping under `name`, empty where there is none."""
@@ -106,13 +116,18 @@ class Kind(ABC):
             if node.tagged:
                 raise Wrong("expected no YAML tag: put quotes round a string")
             return Given(self.take(node, path, reading), node.line, path)
+        except Noted:
+            return None
         except Wrong as wrong:
             reading.fault(node.line, path, str(wrong))
             return None
 
     @abstractmethod
     def take(self, node: Node, path: str, reading: Reading) -> Any:
-        """Give the value of `node`; faults within it are noted, one of the whole is `Wrong`."""
+        """Give the value of `node`; faults within it are noted, one of the whole is `Wrong`.
+
+        Where those within leave no value, they are all that is said: `Noted`.
+        """
 
     @abstractmethod
     def schema(self) -> Schema:
@@ -125,3 +140,7 @@ class Kind(ABC):
     def shown(self, value: Any) -> Any:
         """Give `value` as the file would have it; None for the absence of one."""
         return None if value is None else self.plain(value)
+
+
+def _within(path: str, around: str) -> bool:
+    return bool(around) and (path == around or path.startswith((f"{around}.", f"{around}[")))

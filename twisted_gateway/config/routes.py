@@ -80,7 +80,7 @@ class Inbound:
         found: Found = given.value
         chosen: dict[str, Any] = dict.fromkeys(("event", "service", "resource"), "")
         for key in chosen:
-            if key not in found.lines:
+            if not found.has(key):
                 self._reading.fault(given.line, join(given.path, key), "expected a value")
         chosen |= gather(TARGET, found, self._reading, self._sources)
         chosen["parameters"] = MappingProxyType(chosen.get("parameters", {}))
@@ -113,7 +113,7 @@ class Inbound:
         return route
 
     def _check_path(self, route: LegacyRoute, found: Found, given: Given) -> None:
-        if "path" not in found.lines:
+        if not found.has("path"):
             self._reading.fault(given.line, join(given.path, "path"), "expected a path")
         for own in OWN_PATHS if route.path else ():
             # A route below `/v1` that is none of these is some older gateway's.
@@ -127,12 +127,12 @@ class Inbound:
 
     def _check_destination(self, found: Found, given: Given) -> None:
         """A route leads to an upstream or to an adapter, and has the keys of that."""
-        if ("upstream" in found.lines) == ("adapter" in found.lines):
+        if found.has("upstream") == found.has("adapter"):
             self._reading.fault(
                 given.line, join(given.path, "upstream"), "expected either upstream or adapter"
             )
             return
-        wrong = _OF_UPSTREAM if "adapter" in found.lines else ("resource",)
+        wrong = _OF_UPSTREAM if found.has("adapter") else ("resource",)
         for key in wrong:
             if key in found.lines:
                 other = "upstream" if key in _OF_UPSTREAM else "adapter"
@@ -151,7 +151,7 @@ class Inbound:
         if given is None:
             return None
         adapter = self._adapters.get(given.value)
-        if adapter is None:
+        if adapter is None and not self._reading.faulty(join("adapters", given.value)):
             known = ", ".join(sorted(self._adapters)) or "there is none"
             self._reading.fault(
                 given.line, given.path, f"expected an adapter ({known}), not {quoted(given.value)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from twisted_gateway.config.faults import Wrong
+from twisted_gateway.config.faults import Noted, Wrong
 from twisted_gateway.config.forms import credential, file_path
 from twisted_gateway.config.kinds import Text
 from twisted_gateway.config.reading import Kind, Reading, Schema
@@ -49,12 +49,14 @@ class SecretText(Kind):
         return Secret(text) if text else None
 
     def _from_file(self, node: Entries, path: str, reading: Reading) -> str:
+        before = len(reading.faults)
         found = _FILE.take(node, path, reading)
-        if "file" not in found.lines:
-            raise Wrong(f"expected {self._TEXT.expected}")
         given = found.values.get("file")
         if given is None:
-            return ""
+            # A key that is misspelt, or has no path, is one fault.
+            if len(reading.faults) > before:
+                raise Noted
+            raise Wrong(f"expected {self._TEXT.expected}")
         try:
             text = reading.read_file(given.value)
         except (OSError, ValueError) as fault:
@@ -62,7 +64,7 @@ class SecretText(Kind):
             reading.fault(
                 given.line, given.path, f"expected a readable text file ({why or 'it is not one'})"
             )
-            return ""
+            raise Noted from None
         secret = str(self._TEXT.judge(text))
         if not secret:
             reading.warnings.append(f"{path}: the file is empty, which counts as no secret")

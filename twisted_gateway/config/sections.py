@@ -203,7 +203,12 @@ class Section(Kind):
         for name, value in named(node, path, reading):
             key = known.get(name.text)
             if key is None:
-                reading.fault(name.line, join(path, name.text), _unknown(name.text, known))
+                meant = _meant(name.text, known)
+                expected = (
+                    f"did you mean {meant}?" if meant else f"expected one of {', '.join(known)}"
+                )
+                reading.fault(name.line, join(path, name.text), f"unknown key, {expected}")
+                found.misspelt.update({meant} if meant else ())
                 continue
             found.lines[key.name] = name.line
             given = key.kind.read(value, join(path, key.name), reading)
@@ -264,11 +269,10 @@ def named(node: Entries, path: str, reading: Reading) -> Iterable[tuple[Scalar, 
             yield key, value
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    """Say what an unknown key may have meant."""
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Say which key an unknown one may have meant; "" for none."""
     names = {one.lower(): one for one in known}
-    if len(name) <= _HINTED_CHARACTERS:
-        near = difflib.get_close_matches(name.lower().replace("_", ""), names, 1)
-        if near:
-            return f"unknown key, did you mean {names[near[0]]}?"
-    return f"unknown key, expected one of {', '.join(names.values())}"
+    if len(name) > _HINTED_CHARACTERS:
+        return ""
+    near = difflib.get_close_matches(name.lower().replace("_", ""), names, 1)
+    return names[near[0]] if near else ""

@@ -75,6 +75,8 @@ class Services:
         """Give `auth`; None where the file has none, or an empty one."""
         section = found.section("auth")
         self._check_clients(found, section)
+        if not section.lines and self._reading.faulty("auth"):
+            return None
         if not section.lines:
             self._check_nobody_needs_it(found, adapters, models, routes)
             return None
@@ -163,7 +165,7 @@ class Services:
     def _need(self, found: Found, line: int, key: str, why: str) -> None:
         """See to it that a key is there, and that a secret is not empty."""
         given = found.values.get(key)
-        if key not in found.lines or (given is not None and given.value is None):
+        if not found.has(key) or (given is not None and given.value is None):
             at = found.lines.get(key, line)
             self._reading.fault(at, join(found.path, key), f"expected a value: {why}")
 
@@ -191,7 +193,7 @@ class Services:
             )
 
     def _check_clients(self, found: Found, auth: Found) -> None:
-        if "tokenUrl" in auth.lines:
+        if auth.has("tokenUrl") or self._reading.faulty("auth"):
             return
         for given in _entries(found).values():
             if "client" in given.value.lines:
@@ -207,6 +209,8 @@ class Services:
         for name, one in {} if given is None else dict(given.value).items():
             service, slash, resource = name.partition("/")
             adapter = adapters.get(service)
+            if adapter is None and self._reading.faulty(join("adapters", service)):
+                continue
             if adapter is None:
                 known = ", ".join(sorted(adapters)) or "there is none"
                 self._reading.fault(

@@ -50,10 +50,14 @@ def check_names(models: Sequence[Placed], reading: Reading) -> None:
 
 
 def check_engines(models: Sequence[Placed], reading: Reading) -> None:
-    """See to it that models that share an engine's address can share its gate."""
+    """See to it that models that share an engine's address can share its gate.
+
+    A model with faults of its own is left out: those may be all that it differs in.
+    """
+    faulty = {one.path for one in models if reading.faulty(one.path)}
     owners: dict[str, tuple[Placed, tuple[str, ...]]] = {}
     for one in models:
-        if one.turned_off:
+        if one.turned_off or one.path in faulty:
             continue
         addresses = tuple(engine_address(url) for url in one.model.upstreams)
         for address in addresses:

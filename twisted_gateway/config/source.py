@@ -113,8 +113,7 @@ def _events(text: str) -> Iterator[yaml.Event]:
             line = _line(event)
             yield event
     except yaml.MarkedYAMLError as fault:
-        mark = fault.problem_mark or fault.context_mark
-        raise Unreadable(line if mark is None else mark.line + 1, _problem(fault, text)) from None
+        raise _unreadable(fault, text, line) from None
     except yaml.reader.ReaderError as fault:
         line = text.count("\n", 0, fault.position) + 1
         raise Unreadable(line, "expected printable characters") from None
@@ -123,15 +122,70 @@ def _events(text: str) -> Iterator[yaml.Event]:
         raise Unreadable(line, "expected YAML; an escape or a directive here is none") from None
 
 
-def _problem(fault: yaml.MarkedYAMLError, text: str) -> str:
-    mark = fault.problem_mark
+def _unreadable(fault: yaml.MarkedYAMLError, text: str, line: int) -> Unreadable:
+    """Say what is wrong in words of the file, where the parser has those of its grammar.
+
+    Args:
+        fault: the parser's.
+        text: the whole text.
+        line: where the parser was, if the fault does not say.
+    """
+    mark, context = fault.problem_mark, fault.context_mark
+    at = line if mark is None else mark.line + 1
+    problem = " ".join((fault.problem or "it cannot be read").split())
     if mark is not None and text[max(0, mark.index - 1) : mark.index + 1] == "${":
         # Within braces or brackets the one of a reference would open another mapping.
-        return 'expected quotes round a reference within braces or brackets: "${NAME}"'
-    problem = " ".join((fault.problem or "it cannot be read").split())
-    if "\\t" in problem:
-        return "expected spaces: YAML allows no tab here"
-    return f"expected YAML: {problem}"
+        expected = 'expected quotes round a reference within braces or brackets: "${NAME}"'
+    elif "\\t" in problem:
+        expected = "expected spaces: YAML allows no tab here"
+    elif mark is not None and "mapping values" in problem:
+        expected = _not_a_value(text[: mark.index])
+    elif context is not None and "expected ':'" in problem:
+        at = context.line + 1
+        expected = "expected a colon, with a blank behind it, after the key"
+    elif mark is not None and "<block end>" in problem:
+        expected = _not_in_line(text[: mark.index])
+    else:
+        expected = f"expected YAML: {problem}"
+    return Unreadable(at, expected)
+
+
+def _not_a_value(before: str) -> str:
+    """Say what is wrong with a colon, given the text before it."""
+    if _has_colon(before.rpartition("\n")[2]):
+        return "expected quotes round a value that has a colon with a blank behind it"
+    number, complete = _line_above(before)
+    if complete:
+        return f"expected a line less far in: line {number} has a value already"
+    return f"expected no key here: line {number} may lack its colon, or the blank behind it"
+
+
+def _not_in_line(before: str) -> str:
+    """Say what is wrong where a mapping or list goes on with what is none of it."""
+    here = before.rpartition("\n")[2]
+    if here.strip(" -"):
+        quote = ": a ' within '…' is written twice" if "'" in here else ""
+        return f"expected nothing more behind the value{quote}"
+    number, complete = _line_above(before)
+    said = "expected a line as far in as those around it"
+    return said if complete else f"{said}; line {number} may lack its colon"
+
+
+def _line_above(before: str) -> tuple[int, bool]:
+    """Find the line that says something above the one that a text ends in.
+
+    Returns:
+        Its number, and whether it has its colon; where there is none, 1 and True.
+    """
+    lines = list(enumerate(before.split("\n")[:-1], 1))
+    for number, line in reversed(lines):
+        if line.strip() and not line.lstrip().startswith("#"):
+            return number, _has_colon(line)
+    return 1, True
+
+
+def _has_colon(line: str) -> bool:
+    return ": " in line or line.rstrip().endswith(":")
 
 
 def _line(event: yaml.Event) -> int:

@@ -219,11 +219,25 @@ class GatewayChannel(HTTPChannel):
             refused.refused_by_channel()
 
     def answer_and_drain(
-        self, code: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
-    ) -> None:
+        self,
+        code: int,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        head_only: bool = False,
+    ) -> int:
         """Write a whole answer, close our half, and read the rest of the request to nowhere.
 
         Closing with unread input would send a reset, and the client might never see the answer.
+
+        Args:
+            code: its status.
+            headers: its fields, less those of the connection.
+            body: its body.
+            head_only: whether it answers HEAD, and none of its body is written.
+
+        Returns:
+            How many bytes of the body are written.
         """
         head = [b"HTTP/1.1 %d %s\r\n" % (code, TITLES.get(code, "Error").encode("ascii"))]
         head += [b"%s: %s\r\n" % pair for pair in headers]
@@ -233,11 +247,13 @@ class GatewayChannel(HTTPChannel):
         )
         self.setTimeout(None)
         transport: Any = self.transport
-        transport.write(b"".join(head) + body)
+        sent = b"" if head_only else body
+        transport.write(b"".join(head) + sent)
         self._linger = self.callLater(_EARLY_ANSWER_LINGER_SECONDS, self.abortConnection)
         half_close = getattr(transport, "loseWriteConnection", None)
         if half_close is not None:
             half_close()
+        return len(sent)
 
     def abortConnection(self) -> None:
         """Cut the connection at once."""

@@ -57,7 +57,7 @@ class Reply:
 
     Args:
         request: the client's request.
-        exchange: its book; `status` and `bytes_sent` are kept here.
+        exchange: its book; `status` is kept here.
         clock: for the timers.
         keep_alive_seconds: longest silence towards the client of a stream; None: no comments.
         stall_seconds: how long a client may take nothing while data waits.
@@ -146,7 +146,6 @@ class Reply:
             return
         if self._comments is not None:
             self._comments.touch()
-        self._exchange.bytes_sent += len(data)
         self._request.write(data)
 
     def flow_from(self, source: IPushProducer | None) -> None:

@@ -234,7 +234,6 @@ class GatewayRequest(server.Request):
         self.setHeader(b"Content-Length", b"%d" % len(body))
         for name, value in headers:
             self.setHeader(name, value)
-        self.exchange.bytes_sent += len(body)
         self.write(body)
         self.exchange.end(outcome, code)
         self.finish()
@@ -267,9 +266,10 @@ class GatewayRequest(server.Request):
                 self.exchange.end(Outcome.OK)
 
     def write(self, data: bytes) -> None:
-        """Write body bytes; once the connection is gone or was aborted, nothing happens."""
+        """Write body bytes, and count them; once the connection is gone or cut, nothing happens."""
         if not self.gone:
             super().write(data)
+            self.exchange.bytes_sent = self.sentLength
 
     def unregisterProducer(self) -> None:
         """Take the producer away; also after the connection was lost."""
@@ -339,10 +339,11 @@ class GatewayRequest(server.Request):
         body = problem.body(self.exchange.request_id)
         self.exchange.status = problem.status
         self.exchange.reason = str(problem.members.get("reason", ""))
-        self._own_channel().answer_and_drain(
+        self.exchange.bytes_sent = self._own_channel().answer_and_drain(
             problem.status,
             [(b"Content-Type", PROBLEM_TYPE), *self._said(), *_encoded(problem.headers)],
             body,
+            head_only=self.method == b"HEAD",
         )
         self.exchange.end(problem.outcome)
 

@@ -56,7 +56,6 @@ class _Stream:
 
     def send(self, event: bytes) -> None:
         if not self._paused:
-            self._request.exchange.bytes_sent += len(event)
             self._request.write(event)
             return
         waiting, now = self._request.waiting_bytes(), self._clock.seconds()
