@@ -139,9 +139,15 @@ class CommandLine(TestCase):
             "  big: {upstream: 'http://127.0.0.1:2', engine: vllm, admission: {maxInflight: 3}}\n"
             "  plain: {upstream: 'http://127.0.0.1:3', engine: none}\n"
             "  it: {upstream: 'http://127.0.0.1:4'}\n"
+            + "".join(f"  {name}: {{upstream: 'http://127.0.0.1:5'}}\n" for name in "abc")
         )
+        others = [f"models.{name} has" for name in ("it", *"abc")]
         for names, notes in (
             ("chat, it", ["models.big has no gate: ADMISSION_OBSERVE_MODELS names chat, it alone"]),
+            (
+                "a, b, c, chat",
+                ["models.big has no gate: ADMISSION_OBSERVE_MODELS names chat, a, b and 1 more"],
+            ),
             (
                 "",
                 [
@@ -153,7 +159,11 @@ class CommandLine(TestCase):
             self.err.truncate(self.err.seek(0))
             os.environ["ADMISSION_OBSERVE_MODELS"] = names
             self.assertEqual(self._exits("--check", "--config", str(self.path)), 0)
-            said = [line for line in self.err.getvalue().splitlines() if "models.it" not in line]
+            said = [
+                line
+                for line in self.err.getvalue().splitlines()
+                if not any(one in line for one in others)
+            ]
             self.assertEqual(said, [f"note: {note}" for note in notes])
 
     def test_version(self) -> None:

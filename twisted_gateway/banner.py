@@ -39,6 +39,9 @@ def running() -> str:
     return f"twisted-gateway {__version__} on Python {python}, Twisted {twisted}"
 
 
+_MOST_NAMED = 3
+
+
 def ungated(config: Config) -> Iterator[str]:
     """Give a note for each model that no gate stands before, and nobody has said so.
 
@@ -56,7 +59,9 @@ def ungated(config: Config) -> Iterator[str]:
             # Whichever it names have an engine, whatever the file says.
             models = config.models.items()
             named = [join("", key) for key, one in models if one.engine is not EngineKind.NONE]
-            said = f"names {', '.join(named)} alone" if named else "names none of the models"
+            others = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+            said = f"names {', '.join(named[:_MOST_NAMED])}{others or ' alone'}"
+            said = said if named else "names none of the models"
             yield f"{path} has no gate: {OBSERVE_MODELS} {said}"
         elif model.engine is not EngineKind.NONE:
             kind = model.engine.value

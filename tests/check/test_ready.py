@@ -167,6 +167,16 @@ class ReadyTests(ToolTestCase):
             # No gateway has a log of them.
             self.assertRegex(self.printed.getvalue(), r"\n1 failed in 0\.\d s\.\n$")
 
+    def test_an_engine_that_says_it_is_ready(self) -> None:
+        """So has one that answers 200 to whatever it is asked, /health/ready included."""
+        self.engine("/health", "/health/ready")
+        self.assertEqual(self.check(admin=False), 3)
+        verdict, said = self.rows()["ready"]
+        self.assertEqual((verdict, said.startswith(STRANGER)), ("FAILED", True))
+        self.assertEqual(self.gateway.keys(), ["/v1/models", "/health/ready"])
+        for came in self.gateway.came:
+            self.assertNotIn("authorization", came.headers)
+
     def test_no_ids(self) -> None:
         """Who does not ask for ids takes it for a gateway; no log is said to have them."""
         for paths, remark in ((("/health",), OLDER), ((), PUBLIC_ONLY)):

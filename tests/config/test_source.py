@@ -115,6 +115,11 @@ class ParseTests(TestCase):
             ("a: {b: 1} c\n", 1, "expected nothing more behind the value"),
             ("a:\n    b: 1\n  c: 2\n", 3, "expected a line as far in as those around it"),
             (
+                "models # ours\n  open:\n    upstream: http://a\n",
+                2,
+                "expected a line as far in as those around it; line 1 may lack its colon",
+            ),
+            (
                 "a:\n  b\n    # c\n    c: d\n",
                 4,
                 "expected a line as far in as those around it; line 2 may lack its colon",

@@ -22,8 +22,8 @@ PUBLIC_ONLY = (
 )
 OLDER = "/health/ready is none of its paths, as with older releases: it lists its models"
 STRANGER = (
-    "this does not look like the gateway: what was asked for with X-Request-ID came without it, "
-    "and there is no /health/ready; is it an engine's address? (--skip request-id if it is not)"
+    "this does not look like the gateway: what was asked for with X-Request-ID came without it; "
+    "is it an engine's address? (--skip request-id if it is not)"
 )
 
 
@@ -101,6 +101,8 @@ class Readiness:
         if ready is not None and ready.status == 200:
             if public is None or not (public.status < 300 or 400 <= public.status < 500):
                 return f"the admin side is, the public side is not: /v1/models: {why_public}"
+            # Another id than was sent is a proxy's before it; so may a refusal be, without one.
+            self.stranger = public.status == 200 and not public.field("X-Request-ID")
             return ""
         if public is None or public.status != 200:
             return f"/health/ready: {why}"

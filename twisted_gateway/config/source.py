@@ -143,7 +143,7 @@ def _unreadable(fault: yaml.MarkedYAMLError, text: str, line: int) -> Unreadable
     elif context is not None and "expected ':'" in problem:
         at = context.line + 1
         expected = "expected a colon, with a blank behind it, after the key"
-    elif mark is not None and "<block end>" in problem:
+    elif mark is not None and ("<block end>" in problem or "<document start>" in problem):
         expected = _not_in_line(text[: mark.index])
     else:
         expected = f"expected YAML: {problem}"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.services.sessions.apiserver import TIMED_OUT, UNAVAILABLE, Reply
+from tests.services.sessions.apiserver import TIMED_OUT, UNAVAILABLE, Reply, times
 from tests.services.sessions.stack import PLAIN, ReaperTestCase
 from tests.services.stack import said
 from tests.stack import Asked
@@ -105,14 +105,23 @@ class SlowTests(ReaperTestCase):
 
     config = PLAIN.replace("requireAuth", "reaperIntervalMinutes: 1\n    requireAuth")
 
+    def test_those_that_failed(self) -> None:
+        """So does one whose removal failed once, where no other has ended."""
+        self.check(3, UNAVAILABLE, UNAVAILABLE, UNAVAILABLE)
+
     def test_one_at_least(self) -> None:
         """Where looking alone takes a look's time one pod goes in each all the same."""
-        self.patch(kube, "PAGE_PODS", 5)
-        for number in range(15):
+        self.check(15)
+
+    def check(self, count: int, *faults: Reply) -> None:
+        """So many pods have ended, and the first removals fail so; all go."""
+        self.patch(kube, "PAGE_PODS", 1 if count < 5 else 5)
+        for number in range(count):
             self.post(f"s{number:02}")
         self.stack.advance(31)
-        for number in range(15):
+        for number in range(count):
             self.api.end(f"s{number:02}")
+        self.api.fail = times("delete", "pods", *faults)
         reply, reactor = self.kube.reply, self.stack.reactor
 
         def late(asked: Asked) -> None:

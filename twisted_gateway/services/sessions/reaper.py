@@ -191,7 +191,9 @@ class Reaper:
         failing = [pod for pod in ended if pod.uid in self._sight.failing]
         await self._remove_all([pod for pod in ended if pod.uid not in self._sight.failing], until)
         if self._clock.seconds() >= until:
-            # What is counted is counted at the next look: this one must not outlast its interval.
+            # This look must not outlast its interval: what is counted waits for one with more time.
+            if len(failing) == len(ended):
+                await self._remove_all(failing, until)
             return
         # After the pods: what a pod is seen to lack was not there when it was looked at either, for
         # whoever removes a session begins with its claim, and a Service goes behind its pod.
