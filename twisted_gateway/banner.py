@@ -51,18 +51,19 @@ def ungated(config: Config) -> Iterator[str]:
     Args:
         config: the configuration in force.
     """
-    for name, model in config.models.items():
+    models = config.models.items()
+    # Whichever OBSERVE_MODELS names have an engine, whatever the file says.
+    named = [join("", name) for name, model in models if model.engine is not EngineKind.NONE]
+    others = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else " alone"
+    observed = (
+        f"names {', '.join(named[:_MOST_NAMED])}{others}" if named else "names none of the models"
+    )
+    for name, model in models:
         path = join("models", name)
         if model.gated:
             continue
         if config.sources.get(join(path, "engine")) == OBSERVE_MODELS:
-            # Whichever it names have an engine, whatever the file says.
-            models = config.models.items()
-            named = [join("", key) for key, one in models if one.engine is not EngineKind.NONE]
-            others = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-            said = f"names {', '.join(named[:_MOST_NAMED])}{others or ' alone'}"
-            said = said if named else "names none of the models"
-            yield f"{path} has no gate: {OBSERVE_MODELS} {said}"
+            yield f"{path} has no gate: {OBSERVE_MODELS} {observed}"
         elif model.engine is not EngineKind.NONE:
             kind = model.engine.value
             yield f"{path} has no gate: {kind} has one with admission.maxInflight only"
